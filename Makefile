@@ -45,19 +45,23 @@ test: check ## Run the checks and all tests; installs the database servers that 
 test-fast: $(VENV)/.test ## Run the tests that are quick and need no database server.
 	$(PYTHON) -m pytest -m "$(QUICK)" --numprocesses 4 --dist worksteal $(ARGS)
 
+.PHONY: matrix
+matrix: $(VENV)/.created ## Run the quick tests with Python 3.11 to 3.14, as far as they can be had; ARGS="3.13 -- tests/client".
+	@$(PYTHON) -m tools.matrix $(ARGS)
+
 .PHONY: check
 check: $(VENV)/.test ## Check style, types, import directions and generated files.
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTHON) tools/generate_sync.py --check
-	$(PYTHON) tools/generate_docs.py --check
+	$(PYTHON) -m tools.generate_sync --check
+	$(PYTHON) -m tools.generate_docs --check
 
 .PHONY: generate
 generate: $(VENV)/.test ## Write the generated files anew: the sync client and the reference pages.
-	$(PYTHON) tools/generate_sync.py
-	$(PYTHON) tools/generate_docs.py
+	$(PYTHON) -m tools.generate_sync
+	$(PYTHON) -m tools.generate_docs
 
 .PHONY: bench
 bench: $(VENV)/.test ## Measure; what is measured and how is in docs/benchmarks.md.
@@ -101,7 +105,7 @@ audit: $(VENV)/.created ## Look up known weaknesses of the dependencies with pip
 
 .PHONY: clean
 clean: ## Remove the virtual environment and all caches. Data in .mainspring and .telecom-cart stays.
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:

@@ -20,8 +20,26 @@ import click
 import uvloop
 from rich.console import Console
 
-from bench import carts, cluster, creates, databases, fetches, firing, idempotency, jobs, quiet, scale
+from bench import (
+    carts,
+    cluster,
+    costs,
+    creates,
+    databases,
+    destinations,
+    fetches,
+    firing,
+    idempotency,
+    jobs,
+    lists,
+    placement,
+    quiet,
+    scale,
+    scale_large,
+    shards,
+)
 from bench.figures import Figure, Setting, as_json, markdown, table
+from bench.peers.comparison import peers
 
 BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
     "single": creates.single_creates,
@@ -30,18 +48,25 @@ BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
     "lateness": firing.lateness,
     "fetches": fetches.fetches,
     "scale": scale.scale,
+    "lists": lists.lists,
     "start": quiet.start_up,
     "idle": quiet.idle,
+    "shards": shards.shards,
+    "destinations": destinations.destinations,
     "jobs": jobs.same_minute,
     "idle-jobs": jobs.idle_jobs,
     "carts": carts.add_items,
 }
-WITH_SERVERS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
+WHEN_NAMED: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
     "databases": databases.databases,
     "cluster": cluster.cluster,
     "idempotency": idempotency.idempotency,
+    "peers": peers,
+    "costs": costs.costs,
+    "placement": placement.placement,
+    "scale-large": scale_large.scale_large,
 }
-"""Run when they are asked for: they install and start database servers."""
+"""Run when they are asked for: they install and start database servers, or take long."""
 
 
 async def measure(names: tuple[str, ...], setting: Setting, figures: list[Figure], console: Console) -> None:
@@ -57,14 +82,12 @@ async def measure(names: tuple[str, ...], setting: Setting, figures: list[Figure
                 status.update(f"{name}: {text}")
                 setting.say(f"{name}: {text}")
 
-            figures += await (BENCHMARKS | WITH_SERVERS)[name](replace(setting, directory=Path(place), say=say))
+            figures += await (BENCHMARKS | WHEN_NAMED)[name](replace(setting, directory=Path(place), say=say))
         console.print(f"{name}: done in {time.monotonic() - started_at:.0f} s", highlight=False)
 
 
 @click.command()
-@click.option(
-    "--only", multiple=True, type=click.Choice([*BENCHMARKS, *WITH_SERVERS]), help="Only this one. Repeatable."
-)
+@click.option("--only", multiple=True, type=click.Choice([*BENCHMARKS, *WHEN_NAMED]), help="Only this one. Repeatable.")
 @click.option("--quick", is_flag=True, help="Tiny sizes: to see that everything works, not to measure.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the table as Markdown.")

@@ -158,12 +158,8 @@ async def _cost(setting: Setting, database: Server, target: RunningSink) -> list
     """Round trips, counted by a relay in between: of an idle instance, of a timer by itself, of one of many."""
     setting.say(f"{database.name}: counting round trips")
     turns, size = setting.size(21, 3), setting.size(500, 50)
-    url = database.fresh()
     async with relay(database.port, frames=database.name == "cassandra") as between:
-        # A driver that asks a replica set for its members would go around the relay.
-        through = url.replace(f":{database.port}", f":{between.port}").replace(
-            "replicaSet=rs0", "directConnection=true"
-        )
+        through = through_relay(database.fresh(), database, between)
         async with server(setting.directory / f"{database.name}-counted", store=through) as product:
             await asyncio.sleep(setting.size(3, 1))  # what belongs to the start is over
             idle = await _idle(setting, between)
@@ -177,6 +173,11 @@ async def _cost(setting: Setting, database: Server, target: RunningSink) -> list
         _count(database, f"round trips of a timer that is one of {size}", max(0.0, together) / size),
         _count(database, "round trips of an idle instance", idle, unit="/s"),
     ]
+
+
+def through_relay(url: str, database: Server, between: Relay) -> str:
+    """A driver that asks a replica set for its members would go around the relay."""
+    return url.replace(f":{database.port}", f":{between.port}").replace("replicaSet=rs0", "directConnection=true")
 
 
 def _count(database: Server, what: str, measured: float, *, unit: str = "") -> Figure:

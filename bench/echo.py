@@ -1,4 +1,4 @@
-"""The limit of the HTTP edge: a plain ASGI echo under uvicorn with the protocol and the settings of the product.
+"""The limit of the HTTP edge: a plain ASGI echo under uvicorn, with uvloop and httptools.
 
 python -m bench.echo PORT. It does what any JSON service must do, read the body and answer with one, and nothing else.
 """

@@ -38,7 +38,7 @@ async def burst(setting: Setting) -> list[Figure]:
             unit="/s",
             measured=rate,
             limit=limit,
-            aim=Aim("ratio", "least", 0.25),
+            aim=Aim("ratio", "least", 0.3),
         ),
         Figure(benchmark="burst", what="the same", unit="/s", measured=rate, aim=Aim("measured", "least", 10_000)),
         Figure(benchmark="burst", what="from due to the last callback", unit="s", measured=count / rate),

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -154,8 +155,22 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 def processor_seconds(root: int) -> float:
     """What a process and those that descend from it have used, as long as they run."""
-    used: dict[int, float] = {}
-    parents: dict[int, int] = {}
+    return sum(stat.processor_seconds for stat in _family(root))
+
+
+def family_of(root: int) -> set[int]:
+    """The process ids of a process and of those that descend from it."""
+    return {stat.pid for stat in _family(root)}
+
+
+class _Stat(NamedTuple):
+    pid: int
+    parent: int
+    processor_seconds: float
+
+
+def _family(root: int) -> list[_Stat]:
+    found: dict[int, _Stat] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -163,12 +178,12 @@ def processor_seconds(root: int) -> float:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            parents[int(entry.name)] = int(fields[1])
-            used[int(entry.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            found[int(entry.name)] = _Stat(int(entry.name), int(fields[1]), used)
     family = {root}
-    while grown := {pid for pid, parent in parents.items() if parent in family} - family:
+    while grown := {stat.pid for stat in found.values() if stat.parent in family} - family:
         family |= grown
-    return sum(used.get(pid, 0.0) for pid in family)
+    return [found[pid] for pid in family if pid in found]
 
 
 def busy_seconds() -> float:

@@ -5,7 +5,6 @@ python -m bench.put PORT STORE. It does what any shop must do that keeps a cart,
 
 from __future__ import annotations
 
-import gc
 import sys
 from typing import Any
 
@@ -15,6 +14,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse
 
 from mainspring import Mainspring
+from mainspring.processes.startup import spare_collector
 
 
 async def serve(port: int, store: str) -> None:
@@ -36,9 +36,7 @@ async def serve(port: int, store: str) -> None:
         server = uvicorn.Server(
             uvicorn.Config(app, port=port, log_level="warning", access_log=False, lifespan="off", ws="none")
         )
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(20_000, 20, 50)
+        spare_collector()
         await server.serve()
 
 

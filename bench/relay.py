@@ -1,4 +1,4 @@
-"""A relay in front of a database that counts the round trips of its clients. For counts, never for times.
+"""A relay in front of a database that counts its clients' round trips and bytes. For counts, never for times.
 
 Most protocols have one request at a time on a connection: there a round trip is data from the client that follows data
 from the server, or opens the connection. Cassandra's carries many at once, so its requests are counted by their
@@ -67,6 +67,9 @@ class Relay:
     def __init__(self, port: int, counter: type[Turns] | type[Frames]) -> None:
         self.port = 0
         """Where it listens."""
+        self.sent_bytes = 0
+        """By the clients to the database."""
+        self.received_bytes = 0
         self._target = port
         self._counter = counter
         self._connections: list[Counter] = []
@@ -78,12 +81,21 @@ class Relay:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         counter = self._counter()
         self._connections.append(counter)
+
+        def asked(data: bytes) -> None:
+            self.sent_bytes += len(data)
+            counter.asked(data)
+
+        def answered(data: bytes) -> None:
+            self.received_bytes += len(data)
+            counter.answered()
+
         with contextlib.suppress(OSError):  # one of the two has gone, and so does the other
             server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
             try:
                 async with asyncio.TaskGroup() as pumps:
-                    pumps.create_task(_pump(reader, server_writer, counter.asked))
-                    pumps.create_task(_pump(server_reader, writer, lambda _: counter.answered()))
+                    pumps.create_task(_pump(reader, server_writer, asked))
+                    pumps.create_task(_pump(server_reader, writer, answered))
             except* OSError:
                 pass
             finally:

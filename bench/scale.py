@@ -65,9 +65,9 @@ async def scale(setting: Setting) -> list[Figure]:
     ]
 
 
-async def fill(directory: Path, count: int) -> None:
+async def fill(directory: Path, count: int, *, store: str = "") -> None:
     """Write pending timers through the store, as an instance would, without the HTTP in between."""
-    config = Config(allow_loopback=True, data_dir=str(directory), log_level="error")
+    config = Config(allow_loopback=True, data_dir=str(directory), store=store, log_level="error")
     async with Instance(config) as instance:
         namespace = await instance.namespaces.find("default")
         first = now_ms() + FAR_MS

@@ -31,8 +31,12 @@ def create_request(timer_id: str, execute_at: int, url: str) -> bytes:
 
 
 def batch_requests(name: str, instants: list[int], url: str, *, size: int = BATCH) -> list[bytes]:
-    """Requests that create a timer for each instant, `size` at a time."""
-    bodies = [create_body(f"{name}-{index}", instant, url) for index, instant in enumerate(instants)]
+    """Requests that create a numbered timer for each instant, `size` at a time."""
+    return batches_of([f"{name}-{index}" for index in range(len(instants))], instants, url, size=size)
+
+
+def batches_of(ids: list[str], instants: list[int], url: str, *, size: int = BATCH) -> list[bytes]:
+    bodies = [create_body(timer_id, instant, url) for timer_id, instant in zip(ids, instants, strict=True)]
     return [
         post("/v1/timers/create-batch", b'{"timers":[' + b",".join(bodies[start : start + size]) + b"]}", token=TOKEN)
         for start in range(0, len(bodies), size)

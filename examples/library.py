@@ -23,7 +23,11 @@ async def main(path: str) -> None:
             reminded.set()
 
         timer = await ms.timers.create(
-            "app", "remind-ann", in_seconds=1, handler="remind", payload={"to": "Ann", "text": "the kettle"}
+            "remind-ann",
+            namespace="app",
+            delay_seconds=1,
+            handler="remind",
+            payload={"to": "Ann", "text": "the kettle"},
         )
         print(f"stored {timer.timer_id}, due at {timer.execute_at:%H:%M:%S} UTC")
         async with asyncio.timeout(30):

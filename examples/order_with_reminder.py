@@ -9,17 +9,24 @@ again: the order is still there, and so is its reminder.
 
 import asyncio
 import sys
+from contextlib import suppress
 
 import apsw
 
 from mainspring import DueTimer, Mainspring
+from mainspring.errors import Conflict
 
 
 async def place_order(ms: Mainspring, connection: apsw.Connection, order_id: str, *, card_works: bool) -> None:
     with connection:  # a transaction: committed at the end of the block, rolled back if it raises
         connection.execute("INSERT OR REPLACE INTO orders VALUES (?, 'placed')", (order_id,))
         await ms.timers.create(
-            "shop", f"remind-{order_id}", in_seconds=1, handler="remind", payload=order_id, connection=connection
+            f"remind-{order_id}",
+            namespace="shop",
+            delay_seconds=1,
+            handler="remind",
+            payload=order_id,
+            connection=connection,
         )
         if not card_works:
             raise ValueError("the card was declined")
@@ -35,7 +42,8 @@ async def main(path: str) -> None:
             print(f"reminder: {timer.payload} is waiting  ({timer.delivery_id})")
             reminded.set()
 
-        await ms.create_namespace("shop")
+        with suppress(Conflict):  # it exists since an earlier run
+            await ms.namespaces.create("shop")
         connection = apsw.Connection(path)
         connection.set_busy_timeout(2000)  # the engine writes to the file, too
         connection.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, state TEXT)")
@@ -49,7 +57,9 @@ async def main(path: str) -> None:
         async with asyncio.timeout(30):
             await reminded.wait()
         orders = [row[0] for row in connection.execute("SELECT id FROM orders ORDER BY id")]
-        waiting = [timer.timer_id async for timer in ms.timers.list("shop") if timer.timer_id != "remind-order-1"]
+        waiting = [
+            timer.timer_id async for timer in ms.timers.iterate(namespace="shop") if timer.timer_id != "remind-order-1"
+        ]
         print(f"orders: {orders}, other reminders: {waiting}")
         connection.close()
 

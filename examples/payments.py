@@ -7,7 +7,7 @@
     GET  /orders   how the orders stand
 
 1. Store the intent first, under a reqId of your own. Asking again with the same reqId never makes a second call, so
-   after a crash or a lost answer: ask again.
+   after a crash or a lost answer, or while Mainspring is not there: ask again. It may start later than this service.
 2. Check the signature of a result over the bytes that arrived.
 3. Take the result and note it in one transaction, then acknowledge. A repeat finds it noted.
 4. Decide by state. `unknown` is the one for which nobody may simply try again.
@@ -22,14 +22,18 @@ import json
 import sqlite3
 import sys
 import time
+import urllib.error
 import urllib.request
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY, url TEXT, state TEXT, words TEXT)"
 LONGEST_BODY = 2_000_000
 TOLERANCE_SECONDS = 300
+PAUSE_SECONDS = 1.0
 
 
 def is_genuine(secret: str, headers: Any, body: bytes) -> bool:
@@ -58,6 +62,7 @@ def judge(result: dict[str, Any]) -> tuple[str, str]:
 class Payments(ThreadingHTTPServer):
     def __init__(self, port: int, secret: str, mainspring: str, token: str, path: str) -> None:
         self.secret, self.mainspring, self.token, self.path = secret, mainspring, token, path
+        self.to_ask: SimpleQueue[tuple[int, str]] = SimpleQueue()
         self.write(SCHEMA)
         super().__init__(("127.0.0.1", port), Handler)
 
@@ -76,14 +81,20 @@ class Payments(ThreadingHTTPServer):
 
     def pay(self, order: int, url: str) -> None:
         self.write("INSERT OR IGNORE INTO orders VALUES (?, ?, 'asked', '')", order, url)
-        self.ask(order, url)
+        self.to_ask.put((order, url))
 
-    def ask_again(self) -> None:
-        """At a start: orders that were asked for, or were about to be, when this service ended."""
-        for order, url in self.read("SELECT number, url FROM orders WHERE state = 'asked'"):
-            self.ask(order, url)
+    def ask_for_all(self) -> None:
+        """First for orders that were asked for, or were about to be, when this service ended; then for new ones."""
+        for order in self.read("SELECT number, url FROM orders WHERE state = 'asked'"):
+            self.to_ask.put(order)
+        while True:
+            order, url = self.to_ask.get()
+            while (problem := self.ask(order, url)) is not None:
+                print(f"Mainspring has not accepted payment-{order} yet: {problem}", flush=True)
+                time.sleep(PAUSE_SECONDS)
 
-    def ask(self, order: int, url: str) -> None:
+    def ask(self, order: int, url: str) -> object:
+        """Why it was not accepted, if asking again may help. Otherwise there will be a result, or it is refused."""
         asked = {
             "reqId": f"payment-{order}",
             "request": {"url": url, "method": "POST", "body": json.dumps({"order": order})},
@@ -94,8 +105,16 @@ class Payments(ThreadingHTTPServer):
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         create = f"{self.mainspring}/v1/fetches/create"
         request = urllib.request.Request(create, json.dumps(asked).encode(), headers)  # noqa: S310
-        with urllib.request.urlopen(request, timeout=10):  # noqa: S310
-            pass  # accepted: from here on there will be a result
+        try:
+            with urllib.request.urlopen(request, timeout=10):  # noqa: S310
+                return None  # accepted: from here on there will be a result
+        except urllib.error.HTTPError as error:
+            if error.code == 429 or error.code >= 500:
+                return error
+            self.write("UPDATE orders SET state = 'not paid', words = ? WHERE number = ?", str(error), order)
+            return None
+        except OSError as error:  # it is not there, or the answer was lost
+            return error
 
     def take(self, result: dict[str, Any]) -> bool:
         """The effect of a result. False if it had been taken before."""
@@ -142,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def main(port: int, secret: str, mainspring: str, token: str, path: str = "payments.db") -> None:
     with Payments(port, secret, mainspring, token, path) as payments:
-        payments.ask_again()
+        Thread(target=payments.ask_for_all, daemon=True).start()
         print(f"receiving at {payments.address}", flush=True)
         payments.serve_forever()
 

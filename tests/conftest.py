@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,12 @@ _ALONE: Final = tuple(
     Path(__file__).parent / name
     for name in ("cluster", "crashes", "faults", "processes", "testing/attacks", "testing/fuzzing", "testing/torture")
 )
+
+
+def pytest_configure() -> None:
+    """Who starts the tests in the background of a shell has them ignore SIGINT, and all processes that they start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

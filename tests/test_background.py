@@ -31,7 +31,8 @@ def test_what_is_repeated_goes_on_after_an_error(error: Exception, caplog: pytes
 
     assert not run_simulated(main)
     assert turns == 6, "at 0, 0.5, and after the longer pause from 1.5 on"
-    assert caplog.messages == ["nothing was done"]
+    [line] = caplog.messages
+    assert line.startswith("nothing was done")
 
 
 def test_an_unforeseen_error_is_told_with_its_trace_and_one_of_ours_with_its_reason(

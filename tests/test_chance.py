@@ -37,10 +37,19 @@ def test_a_number_has_so_many_bits(bits: int) -> None:
     assert min(drawn) >= 0
 
 
-def test_a_forked_process_draws_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_process_draws_its_own() -> None:
     chance = Unpredictable()
     chance.getrandbits(1)
     before = list(chance._drawn)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert chance.getrandbits(128).to_bytes(16) not in before
-    assert not set(before) & set(chance._drawn)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writer, chance.getrandbits(128).to_bytes(16))
+        os._exit(0)
+    os.waitpid(child, 0)
+    drawn = os.read(reader, 16)
+    os.close(reader)
+    os.close(writer)
+    assert len(drawn) == 16
+    assert drawn not in before
+    assert chance.getrandbits(128).to_bytes(16) in before

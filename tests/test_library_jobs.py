@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 from mainspring import DueJob, Mainspring
-from mainspring.errors import InvalidInput, StoreUnavailable
+from mainspring.errors import InvalidInput, NotFound, StoreUnavailable
 from mainspring.jobs.messages import RunView
 from mainspring.model import RetryPolicy
 
@@ -23,7 +23,7 @@ LEAP_DAYS = "0 0 29 2 *"
 async def ended(ms: Mainspring, asked: RunView) -> RunView:
     async with asyncio.timeout(10):
         while True:
-            async for run in ms.jobs.runs(asked.name):
+            async for run in ms.jobs.iterate_runs(asked.name):
                 if run.launch_id == asked.launch_id and run.finished_at is not None:
                     return run
             await asyncio.sleep(0.01)
@@ -122,7 +122,7 @@ async def test_a_job_whose_function_is_gone_fails_with_that_reason(tmp_path: Pat
         assert run.state == "failed"
         assert run.reason.startswith("Handler 'report' does not exist.")
         await ms.jobs.delete("report")
-        assert [job.name async for job in ms.jobs.list()] == []
+        assert [job.name async for job in ms.jobs.iterate()] == []
 
 
 async def test_a_wrong_calendar_is_raised_where_the_function_stands() -> None:
@@ -154,6 +154,8 @@ async def test_jobs_of_urls_are_checked_like_those_of_the_server() -> None:
         since = preview.instants[0].at - timedelta(days=4)
         counted = await ms.jobs.backfill("near", since=since, until=since + timedelta(days=2), dry_run=True)
         assert (counted.instants, counted.launched) == (2, 2)
+        with pytest.raises(NotFound, match="Run 'near@5' does not exist"):
+            await ms.jobs.rerun("near@5", by="ann")
 
 
 async def test_a_function_that_cannot_be_declared_inside_the_block_does_not_end_the_program() -> None:

@@ -40,7 +40,7 @@ async def test_the_library_form_calls_nothing_on_this_machine_unless_it_is_told_
         with pytest.raises(InvalidInput, match="loopback"):
             await ms.fetch("https://example.com/", result_url=target.url)
         with pytest.raises(InvalidInput, match="loopback"):
-            await ms.timers.create("app", "t", in_seconds=0, url=target.url)
+            await ms.timers.create("t", namespace="app", delay_seconds=0, callback_url=target.url)
         with pytest.raises(InvalidInput, match="loopback"):
             await ms.jobs.create("j", "* * * * *", url=target.url)
         with pytest.raises(InvalidInput, match="loopback"):
@@ -60,9 +60,11 @@ async def test_a_name_that_leads_to_this_machine_is_refused_when_it_is_dialled()
 def test_timers_in_the_transaction_of_a_program_name_nothing_on_this_machine_unless_it_is_told_to() -> None:
     connection = sqlite3.connect(":memory:")
     with pytest.raises(InvalidInput, match="loopback"):
-        TimerWriter("shop").create(connection, "t", in_seconds=1, url="http://127.0.0.1:1/")
+        TimerWriter(namespace="shop").create(connection, "t", delay_seconds=1, callback_url="http://127.0.0.1:1/")
     with pytest.raises(ConfigError):  # the target is accepted; the tables are not there
-        TimerWriter("shop", allow_loopback=True).create(connection, "t", in_seconds=1, url="http://127.0.0.1:1/")
+        TimerWriter(namespace="shop", allow_loopback=True).create(
+            connection, "t", delay_seconds=1, callback_url="http://127.0.0.1:1/"
+        )
 
 
 async def test_an_executor_calls_nothing_on_this_machine_unless_it_is_told_to(tmp_path: Path) -> None:

@@ -9,15 +9,17 @@ if TYPE_CHECKING:
     from mainspring.jobs.handlers import DueJob
     from mainspring.library import Mainspring
     from mainspring.locks import open_lock
+    from mainspring.sync_library import SyncMainspring
     from mainspring.timers.program import DueTimer
 
-__all__ = ["DueJob", "DueTimer", "Mainspring", "__version__", "open_lock"]
+__all__ = ["DueJob", "DueTimer", "Mainspring", "SyncMainspring", "__version__", "open_lock"]
 __version__ = "0.1.0"
 
 _MODULE_OF: Final = {
     "DueJob": "mainspring.jobs.handlers",
     "DueTimer": "mainspring.timers.program",
     "Mainspring": "mainspring.library",
+    "SyncMainspring": "mainspring.sync_library",
     "open_lock": "mainspring.locks",
 }
 

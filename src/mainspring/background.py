@@ -8,8 +8,8 @@ one, which finds the same row.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
 from typing import Any, Final, NoReturn, TypeVar
 
 from mainspring import telemetry
@@ -22,15 +22,25 @@ PAUSE_SECONDS: Final = 1.0
 STORE_RETRY_SECONDS: Final = 0.5
 
 
-@contextmanager
-def guarded(complaint: str, **fields: object) -> Iterator[None]:
+class guarded:  # noqa: N801 - used like a function
     """Log an error in this block, and go on after it. For our own errors, the message is enough."""
-    try:
-        yield
-    except MainspringError as error:
-        telemetry.warning(complaint, reason=error.detail, **fields)
-    except Exception:  # noqa: BLE001 - that is what this is for
-        telemetry.logger.exception(complaint, extra={"fields": fields})
+
+    __slots__ = ("_complaint", "_fields")
+
+    def __init__(self, complaint: str, **fields: object) -> None:
+        self._complaint = complaint
+        self._fields = fields
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, MainspringError):
+            telemetry.warning(self._complaint, reason=error.detail, **self._fields)
+        elif isinstance(error, Exception):
+            telemetry.exception(self._complaint, error, **self._fields)
+        return isinstance(error, Exception)
 
 
 async def repeat(work: Callable[[], Awaitable[None]], *, seconds: float, complaint: str) -> NoReturn:

@@ -7,14 +7,14 @@ that is not a setting: a misspelt variable would otherwise silently leave the de
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
+import ssl
 import stat
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -23,7 +23,7 @@ from msgspec import Meta, Struct
 
 from mainspring.crashpoint import VARIABLE as CRASH_VARIABLE
 from mainspring.errors import ConfigError, FieldError, plain_words
-from mainspring.text import shown_url
+from mainspring.text import did_you_mean, shown_url
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 Bytes = Annotated[int, Meta(ge=1, le=2**40)]
@@ -95,6 +95,21 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "on a loopback address; never those of a program or an executor."
         ),
     ] = None
+    ca_file: Annotated[
+        str,
+        Meta(
+            description="PEM file with certificates of authorities to trust in addition to the system's, for calls to "
+            "https URLs."
+        ),
+    ] = ""
+    proxy_url: Annotated[
+        str,
+        Meta(
+            description="HTTP proxy for all calls except those to this machine: http://host:port, or "
+            "http://user:password@host:port. It resolves the names; see guides/security.md. Proxy variables of the "
+            "environment are ignored."
+        ),
+    ] = ""
     secret_names: Annotated[
         tuple[str, ...],
         Meta(
@@ -116,6 +131,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_format: Annotated[Literal["auto", "text", "json"], Meta(description="auto: text on a terminal, else JSON.")] = (
         "auto"
     )
+    access_log: Annotated[bool, Meta(description="Whether every request to the API gets a line in the log.")] = False
 
     store_wait_seconds: Annotated[
         float, Meta(ge=0, le=86_400, description="How long to wait at startup for a store that cannot be reached.")
@@ -154,6 +170,15 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Positive,
         Meta(description="Fetch calls in flight; to one host, at most host_limit and a share of them."),
     ] = 2000
+    fetch_drain_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="Longest wait at shutdown for calls of fetches, if longer than drain_seconds. Each ends by its "
+            "timeout; others take over everything else meanwhile.",
+        ),
+    ] = 0.0
     fetch_pending_limit: Annotated[
         Positive, Meta(description="Fetches accepted here whose call has not ended; more are refused with 429.")
     ] = 50_000
@@ -166,6 +191,13 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fetch_retention_days: Annotated[
         int, Meta(ge=1, le=90, description="How long an ended fetch is kept, with its result.")
     ] = 7
+    origin_seconds: Annotated[
+        PositiveSeconds,
+        Meta(
+            description="How long a method of an origin may take to receive a result; what takes longer is given up "
+            "and run again."
+        ),
+    ] = 3600.0
     run_retention_days: Annotated[
         int, Meta(ge=1, le=3650, description="How long the job ledger keeps the outcome of an instant.")
     ] = 30
@@ -176,6 +208,15 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shard_limit: Annotated[
         Positive, Meta(description="Shards of all namespaces together; a namespace that would exceed it is refused.")
     ] = 16_384
+    system_shards: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=4096,
+            description="Shards of each system namespace (fetches, clocks and runs of jobs) of a new cluster. What the "
+            "first of them was made with stays; see guides/cluster.md.",
+        ),
+    ] = 16
     max_body_bytes: Annotated[Positive, Meta(description="Largest request body of the API.")] = 1_000_000
     max_payload_bytes: Annotated[Positive, Meta(description="Largest payload of a timer.")] = 102_400
     request_seconds: Annotated[PositiveSeconds, Meta(description="Deadline for receiving a whole API request.")] = 10.0
@@ -185,6 +226,11 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_tokenless_connections: Annotated[
         Positive, Meta(description="API connections from one address that have never presented a token.")
     ] = 256
+
+    @property
+    def longest_drain_seconds(self) -> float:
+        """How long a stop may wait for calls of any kind."""
+        return max(self.drain_seconds, self.fetch_drain_seconds)
 
     @property
     def fetch_retention_ms(self) -> int:
@@ -304,25 +350,20 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[FieldError]:
     known = {PREFIX + name.upper() for name in Config.__struct_fields__} | OTHER_VARIABLES
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in known:
-            yield FieldError(f"/{name}", f"unknown variable{_closest(name, known)}")
+            yield FieldError(f"/{name}", f"unknown variable{did_you_mean(name, known)}")
 
 
 def _wrong_values(merged: Mapping[str, Any]) -> Iterator[FieldError]:
     types_by_name = typing.get_type_hints(Config, include_extras=True)
     for name, value in merged.items():
         if name not in types_by_name:
-            yield FieldError(f"/{name}", f"unknown setting{_closest(name, types_by_name)}")
+            yield FieldError(f"/{name}", f"unknown setting{did_you_mean(name, types_by_name)}")
             continue
         try:
             msgspec.convert(value, types_by_name[name], strict=not isinstance(value, str))
         except msgspec.ValidationError as error:
             # What may be unset is left out; neither TOML nor a variable has a word for it.
             yield FieldError(f"/{name}", plain_words(str(error).replace(" | null`", "`"), types_by_name[name]))
-
-
-def _closest(name: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {found[0]}?" if found else ""
 
 
 def _check_token(config: Config) -> None:
@@ -359,6 +400,22 @@ def _check_secret_names(config: Config) -> None:
             raise ConfigError(f"Expected names of headers or parameters, separated by commas, got {name!r}")
 
 
+def _check_ca_file(config: Config) -> None:
+    if not config.ca_file:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=config.ca_file)
+    except ssl.SSLError as error:
+        raise ConfigError(f"Expected certificates in PEM in {config.ca_file}, got something else") from error
+    except OSError as error:
+        raise ConfigError(f"Expected a readable file at {config.ca_file}, got: {error.strerror}") from error
+
+
+def _check_proxy(config: Config) -> None:
+    if config.proxy_url and not re.fullmatch(r"http://([^/\s?#@]+@)?[^/\s?#@]+:[0-9]{1,5}/?", config.proxy_url):
+        raise ConfigError(f"Expected http://host:port, got {shown_url(config.proxy_url)!r}")
+
+
 def _check_renewal(config: Config) -> None:
     if config.renew_seconds * 2 > config.lease_seconds:
         raise ConfigError(
@@ -372,6 +429,8 @@ _CHECKS: Final = (
     Check(("job_base_url",), _check_job_base),
     Check(("job_token",), _check_job_token),
     Check(("allow_hosts",), _check_hosts),
+    Check(("ca_file",), _check_ca_file),
+    Check(("proxy_url",), _check_proxy),
     Check(("secret_names",), _check_secret_names),
     Check(("renew_seconds", "lease_seconds"), _check_renewal),
 )

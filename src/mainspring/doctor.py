@@ -24,15 +24,14 @@ from mainspring.fetches.record import NAMESPACE as FETCH_ROWS
 from mainspring.fetches.record import decode as read_fetch
 from mainspring.fetches.rows import executor_of, read_rows, summary_of
 from mainspring.idempotency.entries import COLLECTION as KEYS
-from mainspring.idempotency.entries import read_header
+from mainspring.idempotency.entries import NOTES, read_header, read_note
 from mainspring.jobs.registry import JOBS
 from mainspring.kernel.ownership import INSTANCES, Lease, read_lease
-from mainspring.model import Namespace, TimerKey
+from mainspring.model import Namespace
 from mainspring.namespaces.service import DEFAULT, NAMESPACES, SYSTEM
 from mainspring.origins.outbox import OUTBOX
 from mainspring.store import (
     BATCH_LIMIT,
-    START,
     Remove,
     Store,
     TimerFilter,
@@ -41,7 +40,7 @@ from mainspring.store import (
     timer_pages,
 )
 from mainspring.timers.carrier import GONE_URLS
-from mainspring.unreadable import Unreadable, read_record
+from mainspring.unreadable import Unreadable, key_of_timer, read_record
 
 PAGE: Final = 500
 _read_namespace = msgspec.json.Decoder(Namespace).decode
@@ -52,11 +51,12 @@ _LISTED: Final[dict[str, Callable[[bytes], object]]] = {
     CLUSTER: decode_secret,
     OUTBOX: msgspec.json.decode,
     KEYS: read_header,
+    NOTES: read_note,
 }
 """The other collections that are listed, at least by some databases, and what their records are."""
 
 
-_REMOVABLE: Final = frozenset({FETCHES, GONE_URLS, OUTBOX})
+_REMOVABLE: Final = frozenset({FETCHES, GONE_URLS, NOTES, OUTBOX})
 
 
 @runtime_checkable
@@ -117,7 +117,9 @@ async def _look(store: Store, damage: Sequence[str]) -> Findings:
         for collection in (NAMESPACES, SYSTEM)
     ]
     alive = await _alive(store, now)
-    shard_ids = [shard_id for namespace in (*known, *internal) for shard_id in namespace.shards]
+    # What is being deleted belongs to nobody.
+    wanted = [namespace for namespace in (*known, *internal) if namespace.deletion is None]
+    shard_ids = [shard_id for namespace in wanted for shard_id in namespace.shards]
     unowned: list[int] = []
     for start in range(0, len(shard_ids), BATCH_LIMIT):
         found = await store.shards(shard_ids[start : start + BATCH_LIMIT])
@@ -151,8 +153,7 @@ async def discard(store: Store, found: Sequence[Unreadable]) -> int:
         if not one.version:
             continue
         if one.kind == "timer":
-            shard_id, _, uuid = one.name.partition("/")
-            [verdict] = await store.write([Remove(TimerKey(int(shard_id), uuid), one.version)])
+            [verdict] = await store.write([Remove(key_of_timer(one), one.version)])
             removed += verdict is Verdict.APPLIED
         elif one.kind in _REMOVABLE:
             removed += await store.delete_record(one.kind, one.name, expect=one.version, now=now)
@@ -176,10 +177,10 @@ async def drop_namespace(store: Store, name: str) -> int:
     if namespace is None:
         raise Conflict(f"The record of namespace {name!r} cannot be read: see `mainspring admin doctor`")
     unreadable.forget()
-    if await store.list_timers(namespace.shards, TimerFilter(), after=START, limit=1):
+    async for _ in timer_pages(store, namespace.shards, TimerFilter(), limit=1):
         raise Conflict(
             f"Namespace {name!r} has timers: delete them first, while an instance is running, with "
-            f"mainspring timer delete --namespace {name} --all-matching"
+            f"mainspring timer delete --namespace {name} --all"
         )
     if damaged := sum(one.kind == "timer" for one in unreadable.known()):
         raise Conflict(

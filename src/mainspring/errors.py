@@ -2,6 +2,7 @@
 
     MainspringError
     ├── InvalidInput             the request cannot be understood or breaks a rule
+    │   └── ReqIdReuse           the reqId was used for another fetch
     ├── NotFound                 the named thing does not exist
     ├── Conflict                 the named thing is not in the state that the request expects
     │   ├── LockTaken            somebody else holds the lock
@@ -89,6 +90,12 @@ class InvalidInput(MainspringError):
 def wrong_field(pointer: str, detail: str) -> InvalidInput:
     """For what is wrong with one field."""
     return InvalidInput(detail, errors=(FieldError(pointer, detail),))
+
+
+class ReqIdReuse(InvalidInput):
+    """The reqId was used for another request."""
+
+    code = "req_id_reuse"
 
 
 class NotFound(MainspringError):

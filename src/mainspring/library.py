@@ -5,7 +5,7 @@
         @ms.handler("remind")
         async def remind(timer: DueTimer) -> None: ...
 
-        await ms.timers.create("app", "t1", in_seconds=5, handler="remind", payload={"to": "ann"})
+        await ms.timers.create("t1", delay_seconds=5, handler="remind", payload={"to": "ann"})
 
 A handler is treated like a receiver: when it returns, the timer is done; when it raises or takes too long, it is
 retried by its policy; a returned dict is an answer with `ok`, `nextExecuteAt` and `payload`. What cannot be written as
@@ -23,7 +23,7 @@ With `connection=`, a timer is created in a transaction of the program: see `mai
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime
 from random import Random
 from types import TracebackType
@@ -33,8 +33,9 @@ from urllib.parse import parse_qsl, urlsplit
 from mainspring.clock import Clock, SystemClock
 from mainspring.cluster.instance import Instance
 from mainspring.cluster.surroundings import Surroundings, Unpredictable
-from mainspring.config import load_config
-from mainspring.errors import Conflict, InvalidInput, Unavailable
+from mainspring.config import Config, load_config
+from mainspring.delivery.sender import MakesSenders, Sender
+from mainspring.errors import InvalidInput, Unavailable
 from mainspring.fetches.arguments import FetchFields
 from mainspring.fetches.messages import FetchResult
 from mainspring.fetches.program import Fetches
@@ -42,8 +43,11 @@ from mainspring.idempotency.stores.records import RecordsStore
 from mainspring.jobs.arguments import FunctionFields
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.program import Jobs
+from mainspring.keywords import refuse_unknown
 from mainspring.locks import TTL_SECONDS, Lock
-from mainspring.namespaces.messages import CreateNamespace
+from mainspring.namespaces.deletion import NamespaceDeletion
+from mainspring.namespaces.program import Namespaces
+from mainspring.namespaces.reshard import NamespaceReshard
 from mainspring.origins.origin import Origin
 from mainspring.origins.runtime import OriginRef, Origins
 from mainspring.origins.services import ServiceFactory, Services
@@ -57,7 +61,6 @@ from mainspring.timers.program import DueTimer, Timers, due_timer
 from mainspring.transactional.dialects import SQLITE, Dialect
 from mainspring.transactional.statements import Creation
 from mainspring.transactional.writer import create_waiting, table_prefix
-from mainspring.wire.arguments import request
 from mainspring.wire.instants import to_instant
 
 F = TypeVar("F", bound=Callable[[DueTimer], object])
@@ -75,6 +78,7 @@ class Mainspring:
         *,
         clock: Clock | None = None,
         randomness: Random | None = None,
+        senders: MakesSenders = Sender,
         origins: Iterable[type[Origin]] = (),
         services: Mapping[str, ServiceFactory] | None = None,
         **settings: Any,
@@ -82,13 +86,17 @@ class Mainspring:
         """`origins`: those that earlier runs of the program may have left waiting for results; `services` are for them.
 
         `clock` and `randomness` default to the machine's; a test that passes its own can repeat a run exactly.
+        `senders` makes what calls URLs: a test may answer in their place.
         """
+        refuse_unknown(settings, Config.__struct_fields__)
         config = load_config({**settings, "store": store or None})
-        surroundings = Surroundings(clock=clock or SystemClock(), randomness=randomness or Unpredictable())
+        surroundings = Surroundings(
+            clock=clock or SystemClock(), randomness=randomness or Unpredictable(), senders=senders
+        )
         self._instance = instance = Instance(config, surroundings=surroundings, allow_handlers=True)
         self._is_running = False
         self._store = self._while_running(instance.store)
-        self._namespaces = self._while_running(instance.namespaces)
+        namespaces = self._while_running(instance.namespaces)
         self._origins = Origins(
             records=self._store,
             clock=instance.clock,
@@ -106,10 +114,16 @@ class Mainspring:
         creation = _creation(instance)
 
         async def create_in_transaction(connection: object, request: CreateTimer) -> TimerView:
+            self._check_running()
             return await create_waiting(creation, connection, request)
 
         timers = self._while_running(instance.timers)
-        self.timers = Timers(timers, self._namespaces, create_in_transaction=create_in_transaction)
+        self.timers = Timers(timers, namespaces, create_in_transaction=create_in_transaction)
+        self.namespaces = Namespaces(
+            namespaces,
+            delete=NamespaceDeletion(store=self._store, namespaces=namespaces, clock=instance.clock).step,
+            reshard=NamespaceReshard(store=self._store, namespaces=namespaces, clock=instance.clock).step,
+        )
 
     def handler(self, name: str, *, replace: bool = False) -> Callable[[F], F]:
         """Register a function as a target. A coroutine function is awaited, any other runs in a thread.
@@ -142,11 +156,6 @@ class Mainspring:
             return self.jobs.declare(function, schedule, name=name, **fields)
 
         return register
-
-    async def create_namespace(self, name: str) -> None:
-        """Create a namespace, unless it exists."""
-        with suppress(Conflict):
-            await self._namespaces.create(request(CreateNamespace, {"name": name}))
 
     async def fetch(self, url: str, **fields: Unpack[FetchFields]) -> FetchResult:
         """Make a call at most once, and return its result: see `mainspring.fetches.program`.
@@ -219,21 +228,24 @@ class Mainspring:
             self._is_running = False
 
     def _while_running(self, thing: T) -> T:
-        return cast(T, _WhileRunning(thing, lambda: self._is_running))
+        return cast(T, _WhileRunning(thing, self._check_running))
+
+    def _check_running(self) -> None:
+        if not self._is_running:
+            raise Unavailable(
+                "Mainspring is not running: use `async with Mainspring(...) as ms` and ask inside the block"
+            )
 
 
 class _WhileRunning:
     """A service or a store that can be used only inside the block: outside, nobody would run what it accepts."""
 
-    def __init__(self, thing: object, is_running: Callable[[], bool]) -> None:
+    def __init__(self, thing: object, check: Callable[[], None]) -> None:
         self._thing = thing
-        self._is_running = is_running
+        self._check = check
 
     def __getattr__(self, name: str) -> Any:
-        if not self._is_running():
-            raise Unavailable(
-                "Mainspring is not running: use `async with Mainspring(...) as ms` and ask inside the block"
-            )
+        self._check()
         return getattr(self._thing, name)
 
 

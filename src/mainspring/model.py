@@ -6,6 +6,7 @@ Instants are integer milliseconds since the epoch. Documents (`Detail`, `Attempt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Annotated, Final, Literal
@@ -17,6 +18,14 @@ from mainspring.text import STATUS_RULE
 
 FOREVER: Final = 2**62
 """The due instant of a timer that waits for nothing: parked timers sort after all others."""
+
+LATE_MS: Final = 3_600_000
+"""How long after a namespace has got more shards an open transaction may still bring a timer into the earlier ones."""
+
+GROUP_TAIL: Final = 3
+"""Ids that differ in so many last characters at most are of one group."""
+GROUP_BYTES: Final = 3
+"""How much of a uuid its group takes: the fewer, the less likely are two ids with the same uuid."""
 
 LAST_VERSION: Final = 2**63 - 1
 """The largest number that every database holds. Nothing of ours ever gets there, and nothing can count on from it."""
@@ -81,6 +90,7 @@ class LastOutcome(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     outcome: Result
     at: int
     status: int | None = None
+    duration_ms: int | None = None
     detail: str = ""
 
 
@@ -154,8 +164,39 @@ class Attempt(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     next_at: int | None = None
 
 
+class Deletion(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How far the deletion of a namespace has come."""
+
+    force: bool = False
+    """Whether its timers go with it. Otherwise the first that is found ends the deletion."""
+    closed_at: int | None = None
+    """When nobody adds a timer any more, because everybody has read that it is being deleted. None: not known yet."""
+    begun: bool = False
+    """Whether something may be gone already. Until then it can be called off."""
+    shards: int = 0
+    """How many are empty, in their order."""
+    timers: int = 0
+    history: int = 0
+
+
+class ShardRange(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Shards to which the new timers of a namespace went before it got more of them."""
+
+    first_shard: int
+    shard_count: int
+    salt: str = ""
+    grouped: bool = False
+    emptied_at: int | None = None
+    """When it was found to be empty: it is kept for its history from then on."""
+
+    @property
+    def shards(self) -> range:
+        return range(self.first_shard, self.first_shard + self.shard_count)
+
+
 class Namespace(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A space of timer ids with its own shards and defaults. Shards are `first_shard ... + shard_count - 1`."""
+    """A space of timer ids with its own shards and defaults. Shards are `first_shard ... + shard_count - 1`, and those
+    of the `earlier` ranges. A timer stays where it was created: see `namespaces.reshard`."""
 
     name: str
     first_shard: int
@@ -168,14 +209,66 @@ class Namespace(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     host_limit: int | None = None
     """Calls in flight to one destination host from this namespace; None: the server's setting."""
     history_retention_days: int = 7
+    deletion: Deletion | None = None
+    """Set: it is being deleted, and takes no new timers."""
+    salt: str = ""
+    """Makes its uuids different from those of earlier ranges, and of earlier namespaces of its name."""
+    grouped: bool = False
+    """Whether uuids of the newest range begin alike if their ids differ only in the last few characters. So numbered
+    timers that are created one after another are neighbours in the keys of a store, however many others there are."""
+    earlier: tuple[ShardRange, ...] = ()
+    """Newest first. Empty, unless it was given more shards."""
+    since: int | None = None
+    """When new timers begin to go to the newest range, if there are earlier ones. None: that is not decided yet."""
 
     @property
-    def shards(self) -> range:
-        return range(self.first_shard, self.first_shard + self.shard_count)
+    def shards(self) -> Sequence[int]:
+        newest = range(self.first_shard, self.first_shard + self.shard_count)
+        if not self.earlier:
+            return newest
+        return [shard for one in reversed(self.earlier) for shard in one.shards] + [*newest]
 
     def key_of(self, timer_id: str) -> TimerKey:
-        digest = blake2b(f"{self.name}\0{timer_id}".encode(), digest_size=16).digest()
-        return TimerKey(self.first_shard + int.from_bytes(digest[:8]) % self.shard_count, digest.hex())
+        """Where a timer is, unless there are earlier ranges."""
+        return _key_in(self, self.name, timer_id)
+
+    def keys_of(self, timer_id: str) -> tuple[TimerKey, ...]:
+        """Where a timer may be, newest range first."""
+        newest = self.key_of(timer_id)
+        return (newest, *(_key_in(one, self.name, timer_id) for one in self.earlier)) if self.earlier else (newest,)
+
+    def doubles_of(self, timer: Timer) -> tuple[tuple[TimerKey, ...], tuple[TimerKey, ...]]:
+        """Where one of the same id may have been created at the same time: in newer ranges, and in older ones."""
+        keys = self.keys_of(timer.timer_id)
+        if timer.key not in keys:
+            return (), ()
+        late = self.since is not None and timer.detail.created_at > self.since + LATE_MS
+        return keys[: keys.index(timer.key)], () if late else self.older_keys_of(timer)
+
+    def older_keys_of(self, timer: Timer) -> tuple[TimerKey, ...]:
+        """Where one of the same id may be that does not count beside this one."""
+        keys = self.keys_of(timer.timer_id)
+        return keys[keys.index(timer.key) + 1 :] if timer.key in keys else ()
+
+    def new_key_of(self, timer_id: str, now: int) -> TimerKey:
+        """Where a timer goes that is nowhere yet."""
+        if self.earlier and (self.since is None or now < self.since):
+            return _key_in(self.earlier[0], self.name, timer_id)
+        return self.key_of(timer_id)
+
+
+def salt_of(shards: range) -> str:
+    """No other range ever has it: shards are given away once."""
+    return f"\0{shards.start}"
+
+
+def _key_in(one: Namespace | ShardRange, name: str, timer_id: str) -> TimerKey:
+    digest = blake2b(f"{name}\0{timer_id}{one.salt}".encode(), digest_size=16).digest()
+    shard_id = one.first_shard + int.from_bytes(digest[:8]) % one.shard_count
+    if not one.grouped:
+        return TimerKey(shard_id, digest.hex())
+    group = blake2b(f"{name}\0{timer_id[:-GROUP_TAIL]}{one.salt}".encode(), digest_size=GROUP_BYTES).digest()
+    return TimerKey(shard_id, (group + digest[GROUP_BYTES:]).hex())
 
 
 class Shard(Struct, frozen=True):

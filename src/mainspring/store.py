@@ -18,9 +18,11 @@ A database implements both and nothing else has to know it. What holds for every
   (`first_version`), so that no version, and nothing decided on the basis of one, comes back.
 - **Rows that cannot be read** are set aside (`unreadable`) and left as they are. Every read behaves as if they were not
   there and goes on after them; only `damaged` reports them, with the version by which they are replaced or removed.
-- **Pages** are bounded in bytes, too: at about `PAGE_BYTES` a page ends before its limit. A list of timers ends only
-  with an *empty* page, one of records with a page that is neither full nor large (`ends_scan`); for what is due,
-  `next_due_at` tells.
+- **Pages** are bounded in bytes, too: at about `PAGE_BYTES` a page ends before its limit. A page of a list of timers
+  says whether and from where the list goes on (`ListPage.after`); a list of records ends with a page that is neither
+  full nor large (`ends_scan`); for what is due, `next_due_at` tells.
+- **Lists** read no more than the part of the due order in which matching rows can be, and of that about `LOOK_ROWS`
+  rows a page, so that no list, whatever it looks for and among however many, holds up others.
 - **Cancellation** of a waiting call never leaves a half-written batch; the write may still happen.
 
 Both contracts are checked by the suites in `mainspring.testing`, which run over every store.
@@ -30,13 +32,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum
+from itertools import chain
 from random import Random
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from mainspring.errors import StoreUnavailable, TooLarge
-from mainspring.model import LAST_VERSION, Attempt, Record, Shard, State, Timer, TimerKey
+from mainspring.model import FOREVER, LAST_VERSION, Attempt, Record, Shard, State, Timer, TimerKey
 from mainspring.unreadable import Unreadable
 
 BATCH_LIMIT: Final = 1000
@@ -45,6 +48,10 @@ PAGE_BYTES: Final = 8 * 1024 * 1024
 DUE_BYTES: Final = 1024 * 1024
 """The same for a page of due rows, where a store reads in a thread of its own: many shards are read at once, one after
 another, and whoever comes next waits."""
+LOOK_ROWS: Final = 2_000
+"""About how many rows a list looks through for one page. Each may have some ten thousand bytes to look at."""
+LOOK_SHARD_ROWS: Final = 8
+"""How many of each shard at least, so that a list over very many shards gets on."""
 
 
 class Position(NamedTuple):
@@ -56,6 +63,8 @@ class Position(NamedTuple):
 
 START: Final = Position(-(2**63), "")
 """Before every row: no database holds an earlier instant."""
+END: Final = Position(FOREVER + 1, "")
+"""After every row."""
 
 
 class Verdict(Enum):
@@ -124,6 +133,17 @@ class Begin(Struct, frozen=True):
     expect: int
 
 
+class RecordPut(Struct, frozen=True, kw_only=True):
+    """Write a record that has version `expect`, as `RecordStore.put_record` does."""
+
+    collection: str
+    key: str
+    value: bytes
+    expect: int
+    now: int
+    expires_at: int | None = None
+
+
 class Finish(Struct, frozen=True):
     """End an attempt. `change` is None when the row is no longer this attempt's: then only history is written."""
 
@@ -132,6 +152,8 @@ class Finish(Struct, frozen=True):
     change: Put | Remove | None
     attempt: Attempt | None
     """Appended to the history if, and only if, the change is applied (or there is none)."""
+    record: RecordPut | None = None
+    """Written likewise. Only for stores that can do both at once: see `FinishesWithRecords`."""
 
 
 class DuePage(NamedTuple):
@@ -142,6 +164,16 @@ class DuePage(NamedTuple):
 
     timers: list[Timer]
     next_due_at: int | None
+
+
+class ListPage(NamedTuple):
+    """Matching rows in due order, and the position after which the list goes on; None at its end.
+
+    A page may be short, or even empty, and yet not be the last: then many rows were looked through in vain.
+    """
+
+    timers: list[Timer]
+    after: Position | None
 
 
 class TimerFilter(Struct, frozen=True, kw_only=True):
@@ -164,6 +196,34 @@ class TimerFilter(Struct, frozen=True, kw_only=True):
             and (self.due_to is None or timer.due_at < self.due_to)
             and all(labels.get(name) == value for name, value in self.labels)
         )
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether rows of its part of the due order have to be looked at to know whether they match."""
+        return bool(self.states or self.id_prefix or self.labels)
+
+    def part_after(self, after: Position) -> tuple[Position, Position]:
+        """The part of the due order that has all matching rows behind `after`: behind the first position, and up to the
+        second."""
+        start = after if self.due_from is None else max(after, Position(self.due_from, ""))
+        return start, END if self.due_to is None else min(END, Position(self.due_to, ""))
+
+
+def look_rows(shards: int) -> int:
+    """How many rows of each of so many shards a list looks through for one page. Empty ones need not be counted."""
+    return max(LOOK_SHARD_ROWS, LOOK_ROWS // max(shards, 1))
+
+
+def horizon_of(places: Sequence[Sequence[tuple[int, str]]], count: int) -> tuple[int, str] | None:
+    """Where a page ends that has to look at rows to know whether they match. None: at the end of all.
+
+    For each shard, `places` are its first ones in order, `count` if it has as many. A page goes no further than those
+    of any shard that may have more, and no further than `LOOK_ROWS` of all of them.
+    """
+    ends = [of_shard[count - 1] for of_shard in places if len(of_shard) >= count]
+    if sum(map(len, places)) > LOOK_ROWS:
+        ends.append(sorted(chain.from_iterable(places))[LOOK_ROWS - 1])
+    return min(ends, default=None)
 
 
 class TimerStore(Protocol):
@@ -190,12 +250,10 @@ class TimerStore(Protocol):
         """The rows of these keys that are there but cannot be read; None for all others."""
         ...
 
-    async def list_timers(
-        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
-    ) -> list[Timer]:
+    async def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> ListPage:
         """At most `limit` matching rows of these shards after `after`, in due order across the shards.
 
-        An empty page ends the list. Filters apply before the limit.
+        Filters apply before the limit. Only `ListPage.after` tells whether there may be more.
         """
         ...
 
@@ -274,6 +332,51 @@ class NoticesWriters(Protocol):
         ...
 
 
+@runtime_checkable
+class FinishesWithRecords(Protocol):
+    """What a store may offer in addition: `finish` takes items with a `record`, and writes both at once, or neither. An
+    item is then also STALE if the record is not as expected.
+
+    Without it, whoever has to say in a record how an attempt ended writes that first, and the end of the attempt then.
+    """
+
+    finishes_with_records: ClassVar[bool]
+    """True."""
+
+
+@runtime_checkable
+class ReadsManyRecords(Protocol):
+    """What a store may offer in addition: many records of any collections cost hardly more than one."""
+
+    async def get_records(self, wanted: Sequence[tuple[str, str]], *, now: int) -> list[Record | None]:
+        """As `get_record` for each collection and key, in their order. Callers ask for at most `BATCH_LIMIT`."""
+        ...
+
+
+@runtime_checkable
+class PurgesRecords(Protocol):
+    """What a store may offer in addition, if it removes expired records only along with writes of its own."""
+
+    async def purge_records(self, *, now: int) -> None:
+        """Remove some records that have expired at `now`. It does not matter if that fails."""
+        ...
+
+
+@runtime_checkable
+class ReadsManyShards(Protocol):
+    """What a store may offer in addition: a few due rows of many shards take hardly longer than those of one."""
+
+    async def load_due_of(
+        self, places: Sequence[tuple[int, Position]], *, until: int, limit: int
+    ) -> list[DuePage | None]:
+        """As `load_due` for each of these shards after its position, in their order, `limit` rows of each at most.
+
+        None for a shard that has to be read by itself: because it cannot be reached while others can, because its rows
+        are large, or because none of them can be read.
+        """
+        ...
+
+
 async def look(timers: TimerStore, key: TimerKey) -> Timer | Unreadable | None:
     """The row, even if it cannot be read: whoever wants to replace or remove it needs its version."""
     [row] = await timers.get([key])
@@ -326,6 +429,14 @@ def ends_scan(page: Sequence[Record], limit: int) -> bool:
     return len(page) < limit and sum(len(record.value) for record in page) <= PAGE_BYTES
 
 
+def just_before(prefix: str) -> str:
+    """A key before all those that begin like this, and after as many others as possible."""
+    if not prefix:
+        return ""
+    last = prefix[-1]
+    return prefix[:-1] + (f"{chr(ord(last) - 1)}~" if " " < last <= "~" else "")
+
+
 async def all_records(
     records: RecordStore, collection: str, now: Callable[[], int], *, after: str = "", limit: int = BATCH_LIMIT
 ) -> AsyncIterator[Record]:
@@ -343,10 +454,11 @@ async def timer_pages(
     timers: TimerStore, shards: Sequence[int], where: TimerFilter, *, limit: int = BATCH_LIMIT
 ) -> AsyncIterator[list[Timer]]:
     """All matching rows of these shards in due order, in pages, none of which is empty."""
-    after = START
-    while page := await timers.list_timers(shards, where, after=after, limit=limit):
-        yield page
-        after = Position(page[-1].due_at, page[-1].uuid)
+    after: Position | None = START
+    while after is not None:
+        page, after = await timers.list_timers(shards, where, after=after, limit=limit)
+        if page:
+            yield page
 
 
 class Store(TimerStore, RecordStore, Protocol):

@@ -1,65 +1,123 @@
 """Every log line and every metric of Mainspring: their names are here and nowhere else.
 
-Logs go through the standard library's logger `mainspring`, as text on a terminal and as JSON lines elsewhere.
+Logs go through the standard library's logger `mainspring`, as text on a terminal and as JSON lines elsewhere. A program
+with handlers of its own gets the fields in the text of the message, and apart from it in `record.fields`. What is said
+on behalf of a request that came with an id says which (`RequestIds`).
 Metrics are plain numbers, rendered in the Prometheus text format; counting costs an addition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     import logging
 
-    logger: logging.Logger
+
+class RequestIds:
+    """The ids under which a request came. Tasks that outlive it inherit them, and say them no more."""
+
+    __slots__ = ("correlation_id", "is_over", "request_id")
+
+    def __init__(self, request_id: str, correlation_id: str) -> None:
+        self.request_id = request_id
+        self.correlation_id = correlation_id
+        """Empty if it came without one."""
+        self.is_over = False
+
+    def fields(self) -> dict[str, object]:
+        if self.is_over:
+            return {}
+        correlated = {"correlation_id": self.correlation_id} if self.correlation_id else {}
+        return {"request_id": self.request_id, **correlated}
 
 
-def __getattr__(name: str) -> object:
-    # `logging` is loaded when there is something to say: a library that only counts should not pay for it.
-    if name == "logger":
-        return _logger()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+served_request: Final[ContextVar[RequestIds | None]] = ContextVar("served_request", default=None)
+"""The request on whose behalf something is done, if it came with an id."""
+
+
+def correlation_id() -> str:
+    """That of the request on whose behalf something is done; empty if there is none."""
+    ids = served_request.get()
+    return "" if ids is None or ids.is_over else ids.correlation_id
+
+
+_DEBUG, _INFO, _WARNING, _ERROR = 10, 20, 30, 40
+"""Those of `logging`, which is loaded when there is something to say: who only counts should not pay for it."""
 
 
 @cache
-def _logger() -> logging.Logger:
+def _logger(name: str = "mainspring") -> logging.Logger:
     import logging  # noqa: PLC0415
 
-    return logging.getLogger("mainspring")
+    return logging.getLogger(name)
 
 
 def debug(message: str, **fields: object) -> None:
-    _logger().debug(message, extra={"fields": fields})
+    _say(_DEBUG, message, fields)
 
 
 def info(message: str, **fields: object) -> None:
-    _logger().info(message, extra={"fields": fields})
+    _say(_INFO, message, fields)
 
 
 def warning(message: str, **fields: object) -> None:
-    _logger().warning(message, extra={"fields": fields})
+    _say(_WARNING, message, fields)
 
 
 def error(message: str, **fields: object) -> None:
-    _logger().error(message, extra={"fields": fields})
+    _say(_ERROR, message, fields)
+
+
+def exception(message: str, trace: BaseException | None = None, /, **fields: object) -> None:
+    """An error, followed by where it was raised: `trace`, or what is being handled."""
+    _say(_ERROR, message, fields, True if trace is None else trace)
+
+
+def access(message: str, **fields: object) -> None:
+    """A request that was answered. It has a logger of its own, so that a program can send these lines elsewhere."""
+    _say(_INFO, message, fields, name="mainspring.access")
+
+
+def _say(
+    level: int,
+    message: str,
+    fields: dict[str, object],
+    trace: BaseException | bool | None = None,
+    *,
+    name: str = "mainspring",
+) -> None:
+    logger = _logger(name)
+    if not logger.isEnabledFor(level):
+        return
+    from mainspring.loglines import Line  # noqa: PLC0415  (see `_logger`)
+
+    ids = served_request.get()
+    if ids is not None:
+        fields = {**fields, **ids.fields()}
+    logger.log(level, Line(message, fields), exc_info=trace, extra={"fields": fields}, stacklevel=3)
 
 
 def announce(message: str, **fields: object) -> None:
     """A line that is written whatever the level: somebody waits for it."""
-    import logging  # noqa: PLC0415  (see `__getattr__`)
+    from mainspring.loglines import Line  # noqa: PLC0415  (see `_logger`)
 
     logger = _logger()
-    logger.handle(logger.makeRecord(logger.name, logging.INFO, "", 0, message, (), None, extra={"fields": fields}))
+    line = Line(message, fields)
+    logger.handle(logger.makeRecord(logger.name, _INFO, "", 0, line, (), None, extra={"fields": fields}))
 
 
 def set_up_logging(level: str, style: Literal["auto", "text", "json"]) -> None:
-    from mainspring.loglines import handler  # noqa: PLC0415  (see `__getattr__`)
+    from mainspring.loglines import handler  # noqa: PLC0415  (see `_logger`)
 
     logger = _logger()
     logger.handlers[:] = [handler(style)]
     logger.setLevel(level.upper())
+    _logger("mainspring.access").setLevel(_INFO)  # who has asked for these lines gets them, whatever else is written
     logger.propagate = False
 
 
@@ -95,11 +153,7 @@ class Histogram:
 
     def observe(self, milliseconds: int) -> None:
         self._sum_ms += milliseconds
-        for index, bound in enumerate(self.bounds_ms):
-            if milliseconds <= bound:
-                self._counts[index] += 1
-                return
-        self._counts[-1] += 1
+        self._counts[bisect_left(self.bounds_ms, milliseconds)] += 1
 
     def render(self) -> str:
         lines = [f"# HELP {self.name} {self.text}", f"# TYPE {self.name} histogram"]
@@ -119,6 +173,9 @@ clock_jumps = Counter("mainspring_clock_jumps_total", "Jumps of the store's cloc
 due_reads = Counter("mainspring_due_reads_total", "Reads of due timers from the store.")
 wakeups = Counter("mainspring_wakeups_total", "Wake-ups of other instances, by fate.", "fate")
 writes = Counter("mainspring_timer_writes_total", "Timer rows written or removed for users.")
+failures_left_out = Counter(
+    "mainspring_failures_left_out_total", "Failures that were counted, but got no line in the log."
+)
 unreadable = Counter("mainspring_unreadable_total", "Rows and records found that cannot be read, by kind.", "kind")
 fetches = Counter("mainspring_fetches_total", "Fetches that ended here, by final state.", "state")
 fetch_deliveries = Counter("mainspring_fetch_deliveries_total", "Results whose delivery is over, by its end.", "state")
@@ -131,6 +188,33 @@ run_lateness = Histogram(
 )
 call_duration = Histogram("mainspring_call_seconds", "Duration of callbacks.", _BOUNDS_MS)
 fetch_duration = Histogram("mainspring_fetch_seconds", "Duration of the calls of fetches.", _BOUNDS_MS)
+
+
+def labelled(texts: Mapping[str, str], label: str) -> str:
+    """The metrics of several processes as one text, in which each sample says whose it is.
+
+    They are not added up: a process that is replaced starts at zero, and only a counter that is its own shows that.
+    """
+    heads: dict[str, list[str]] = {}
+    samples: dict[str, list[str]] = {}
+    for value, text in texts.items():
+        name = ""
+        for line in text.splitlines():
+            if line.startswith("#"):
+                name = line.split(" ")[2]
+                if line not in heads.setdefault(name, []):
+                    heads[name].append(line)
+            else:
+                samples.setdefault(name, []).append(_with_label(line, f'{label}="{value}"'))
+    return "".join("\n".join((*heads[name], *samples.get(name, ()))) + "\n" for name in heads)
+
+
+def _with_label(sample: str, label: str) -> str:
+    name, has_labels, rest = sample.partition("{")
+    if has_labels:
+        return f"{name}{{{label},{rest}"
+    name, _, number = sample.partition(" ")
+    return f"{name}{{{label}}} {number}"
 
 
 def render_metrics(gauges: dict[str, tuple[str, Callable[[], float]]]) -> str:

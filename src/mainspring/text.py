@@ -6,6 +6,8 @@ Ids and names have forms. A form is a pattern for programs and a phrase for peop
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Final
 
 NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*(?!\n)$"
@@ -22,6 +24,25 @@ FORMS: Final = {
     STATUS_RULE: "a status such as 503, a class such as 5xx, network or timeout",
 }
 
+LONGEST_GUESS: Final = 64
+"""Of a longer name, only the beginning is compared with known ones: comparing takes time."""
+
+SYNONYMS: Final = {
+    **dict.fromkeys(("show", "describe", "inspect"), ("get",)),
+    **dict.fromkeys(("rm", "remove", "cancel"), ("delete", "forget")),
+    **dict.fromkeys(("add", "new"), ("create",)),
+    **dict.fromkeys(("edit", "change"), ("update",)),
+    "ls": ("list",),
+    "run": ("trigger", "run-now"),
+    "history": ("runs",),
+    "tz": ("timezone",),
+    "cron": ("schedule",),
+    "url": ("callbackUrl",),
+    "callbackurl": ("url",),
+    "id": ("timerId", "reqId", "name"),
+}
+"""Words that people try, and what they are called here: of those, the first that is known is meant."""
+
 # What Unicode calls default ignorable, without joiners and variation selectors.
 _HIDDEN: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
@@ -32,6 +53,32 @@ _HIDDEN: Final = re.compile(
 def counted(count: int, noun: str) -> str:
     """`1 timer`, `2 timers`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean labels?`, for the end of a sentence about a name that is not known; empty if none is like it."""
+    found = closest(name, known)
+    return f"; did you mean {found}?" if found else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """The one that is called so by some, or is most like a name; empty if none is. Case, dashes and underscores make no
+    difference."""
+    folded = {_folded(each): each for each in known}
+    if meant := synonym(name, folded.values()):
+        return meant
+    found = get_close_matches(_folded(name[:LONGEST_GUESS]), folded, n=1)
+    return folded[found[0]] if found else ""
+
+
+def synonym(name: str, known: Iterable[str]) -> str:
+    """The known one that some call by this name; empty if there is none."""
+    among = set(known)
+    return next((each for each in SYNONYMS.get(_folded(name), ()) if each in among), "")
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
 
 
 def printable(text: str) -> str:

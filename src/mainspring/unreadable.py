@@ -7,7 +7,7 @@ is passed over, counted, and named in one line of the log, once, and not at each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -57,6 +57,11 @@ def known() -> list[Unreadable]:
     return list(_named.values())
 
 
+def timers_in(shard_ids: Container[int]) -> list[Unreadable]:
+    """The timers of these shards among them."""
+    return [one for one in known() if one.kind == "timer" and key_of_timer(one).shard_id in shard_ids]
+
+
 def forget() -> None:
     """Start afresh: what is found from now on is news."""
     _named.clear()
@@ -68,6 +73,12 @@ def reason_of(error: Exception) -> str:
 
 def timer_name(key: TimerKey) -> str:
     return f"{key.shard_id}/{key.uuid}"
+
+
+def key_of_timer(found: Unreadable) -> TimerKey:
+    """The inverse of `timer_name`."""
+    shard_id, _, uuid = found.name.partition("/")
+    return TimerKey(int(shard_id), uuid)
 
 
 def attempt_of(key: TimerKey, error: Exception) -> Unreadable:

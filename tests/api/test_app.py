@@ -128,6 +128,12 @@ async def test_an_unknown_path_is_not_found(app: AsgiApp, path: str) -> None:
     assert (answer.status, answer.code) == (404, "not_found")
 
 
+async def test_a_mistyped_path_is_answered_with_the_one_that_was_meant_if_the_token_is_right(app: AsgiApp) -> None:
+    meant = "Expected one of the paths in /openapi.json; did you mean /v1/timers/create?"
+    assert meant in (await call(app, "/v1/timers/creat")).body.decode()
+    assert "did you mean" not in (await call(app, "/v1/timers/creat", token=None)).body.decode()
+
+
 @pytest.mark.parametrize(
     ("content_type", "status"),
     [

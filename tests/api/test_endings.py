@@ -12,8 +12,9 @@ import pytest
 import uvloop
 
 from mainspring.api.app import build_app
-from mainspring.api.limits import Limits
+from mainspring.api.limits import Limits, ListenerState
 from mainspring.api.listener import Listener, listening
+from mainspring.api.protocol import LINGER_TICKS, GuardedProtocol
 from tests.api.edge import LIMITS, connections_are, request
 from tests.support.exchanges import exchange, reset
 from tests.support.service_doubles import Edge
@@ -249,3 +250,62 @@ async def test_a_stop_waits_only_a_moment_for_strangers_that_do_not_read() -> No
     writer.close()
     for stranger in strangers:
         stranger.close()
+
+
+class Untaken(asyncio.Transport):
+    """A transport whose peer takes nothing of the end of its answer until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.left = 1_000
+        self.is_aborted = False
+
+    def get_write_buffer_size(self) -> int:
+        return self.left
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write_eof(self) -> None: ...
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+async def test_the_moment_in_which_a_peer_is_listened_to_begins_when_all_is_sent() -> None:
+    state = ListenerState(Limits(request_seconds=10))
+    connection = GuardedProtocol(build_app(Edge().api), state)
+    transport = Untaken()
+    connection.connection_made(transport)
+    connection._leave(linger=True)
+
+    def sweep(ticks: int) -> None:
+        for _ in range(ticks):
+            state.tick += 1
+            connection.check_deadlines()
+
+    sweep(state.request_ticks)
+    assert not transport.is_aborted
+    transport.left = 0
+    sweep(LINGER_TICKS)
+    assert not transport.is_aborted
+    sweep(1)
+    assert transport.is_aborted
+    connection.connection_lost(None)
+
+
+async def test_who_never_takes_the_end_of_a_long_answer_is_let_go_after_the_time_for_a_request() -> None:
+    state = ListenerState(Limits(request_seconds=10))
+    connection = GuardedProtocol(build_app(Edge().api), state)
+    transport = Untaken()
+    connection.connection_made(transport)
+    connection._leave(linger=True)
+    for _ in range(state.request_ticks + 2):
+        state.tick += 1
+        connection.check_deadlines()
+    assert transport.is_aborted
+    connection.connection_lost(None)

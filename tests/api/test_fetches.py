@@ -26,6 +26,7 @@ async def test_a_create_reaches_the_service_with_its_context_byte_for_byte() -> 
         ("reqId", '""', "/reqId"),
         ("reqId", '"a\\n"', "/reqId"),
         ("timeoutSeconds", "0", "/timeoutSeconds"),
+        ("timeoutSeconds", "86401", "/timeoutSeconds"),
         ("executor", '"Big Pool"', "/executor"),
         ("executor", '"far\\n"', "/executor"),
         ("deliverySeconds", "0", "/deliverySeconds"),
@@ -49,6 +50,8 @@ async def test_the_other_routes_answer() -> None:
         ("get", b'{"reqId":"a"}'),
         ("cancel", b'{"reqId":"a"}'),
         ("list", b'{"states":["unknown"]}'),
+        ("redeliver", b'{"reqId":"a"}'),
+        ("redeliver", b'{"all":true,"dryRun":true}'),
         ("stats", b"{}"),
     ):
         assert (await call(app, f"/v1/fetches/{path}", body)).status == 200, path

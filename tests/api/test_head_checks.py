@@ -132,4 +132,5 @@ async def test_http_1_0_with_an_upgrade_needs_no_host_either(listener: Listener)
 
 
 def test_a_server_that_listens_elsewhere_answers_to_every_name() -> None:
-    assert objection("1.1", [(b"host", b"anything.example")], authority=None, hosts=None) is None
+    headers = [(b"host", b"anything.example")]
+    assert objection("1.1", headers, dict(headers), authority=None, hosts=None) is None

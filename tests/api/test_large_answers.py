@@ -103,6 +103,7 @@ def test_every_answer_that_can_be_large_is_bounded() -> None:
         "/v1/fetches/create",
         "/v1/fetches/get",
         "/v1/fetches/cancel",
+        "/v1/keys/list",
         "/v1/namespaces/list",
         "/v1/shards/list",
     }

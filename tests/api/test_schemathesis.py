@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
-from schemathesis.specs.openapi.checks import positive_data_acceptance
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from mainspring.api.app import all_routes
 from mainspring.api.openapi import openapi_document
@@ -60,7 +60,10 @@ def wait_for_banner(log: Path, server: subprocess.Popen[bytes]) -> str:
 def test_the_server_keeps_to_its_document(case: schemathesis.Case[Any], base_url: str) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     # Rules that a schema cannot say, such as what is a URL, are refused with the documented 400.
-    case.call_and_validate(base_url=base_url, headers=headers, timeout=10, excluded_checks=[positive_data_acceptance])
+    excluded: list[Any] = [positive_data_acceptance]
+    if case.operation.path == "/v1/timers/create-batch":
+        excluded.append(negative_data_rejection)  # each item has its own problem, in an answer that is a 200
+    case.call_and_validate(base_url=base_url, headers=headers, timeout=10, excluded_checks=excluded)
 
 
 ENDS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ def _refuse(text: str) -> NoReturn:
 
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], dict[str, Any]]]:
-    logger = telemetry.logger
+    logger = logging.getLogger("mainspring")
     before = logger.handlers[:], logger.level, logger.propagate
     written = io.StringIO()
     with monkeypatch.context() as patch:

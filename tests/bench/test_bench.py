@@ -6,6 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
+import apsw
 import msgspec
 import pytest
 from bench.__main__ import BENCHMARKS
@@ -15,6 +16,7 @@ from bench.figures import COLUMNS, Aim, Figure, Setting, as_json, cells, markdow
 from bench.load import ask, post, run_load
 from bench.processes import busy_seconds, echo, processor_seconds
 from bench.relay import Frames, Turns, relay
+from bench.scale_large import fill_file, scale_large
 from bench.sink import RunningSink, sink
 from bench.timers import create_body
 
@@ -44,6 +46,23 @@ async def test_a_database_is_measured_beside_sqlite_and_its_round_trips_are_coun
     assert sum(figure.limit is not None for figure in measured) == 5
     [alone] = [figure.measured for figure in measured if figure.what.endswith("alone")]
     assert alone > 3  # a create, a load, a begin and a finish
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("postgresql")
+async def test_many_pending_timers_are_measured_beside_few_on_two_databases(tmp_path: Path) -> None:
+    figures = await scale_large(Setting(tmp_path, True, lambda _: None))
+    assert {figure.benchmark for figure in figures} == {"sqlite", "postgresql"}
+    assert all(figure.measured >= 0 for figure in figures)
+
+
+async def test_a_file_is_filled_with_as_many_timers_as_asked_for(tmp_path: Path) -> None:
+    said: list[str] = []
+    await fill_file(tmp_path, 11, said.append)
+    assert said
+    connection = apsw.Connection(str(tmp_path / "mainspring.db"))
+    assert connection.execute("SELECT count(*), count(DISTINCT due_at) FROM timers").fetchall() == [(11, 11)]
+    connection.close()
 
 
 @pytest.mark.slow

@@ -15,11 +15,13 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from mainspring import DueJob, Mainspring
+from mainspring.errors import Conflict
 from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
 from telecom_cart.checkout import Placed, Wish
 from telecom_cart.errors import CartError
@@ -521,7 +523,8 @@ def play(chance: Random, say: Callable[[str], None] = lambda _: None) -> Broken 
     async def main(loop: SimulatedLoop) -> Broken | None:
         history = History(loop, chance, say)
         async with history.ms:
-            await history.ms.create_namespace(NAMESPACE)
+            with suppress(Conflict):
+                await history.ms.namespaces.create(NAMESPACE)
             try:
                 async with asyncio.timeout(MOST_SECONDS):
                     await history.run()

@@ -34,9 +34,9 @@ async def grow_old(world: World, seconds: float) -> None:
 
 
 async def forget_timers(world: World, prefix: str) -> None:
-    for timer in [timer async for timer in world.ms.timers.list("cart")]:
+    for timer in [timer async for timer in world.ms.timers.iterate(namespace="cart")]:
         if timer.timer_id.startswith(prefix):
-            await world.ms.timers.delete("cart", timer.timer_id)
+            await world.ms.timers.delete(timer.timer_id, namespace="cart")
 
 
 def test_a_cart_that_nobody_touched_for_so_long_is_removed_with_its_basket() -> None:

@@ -294,7 +294,7 @@ async def test_to_settle_one_checkout_does_nothing_to_those_of_others(tmp_path: 
         assert cart.checkout_status is CheckoutStatus.UNKNOWN
         [latest] = [each.value async for each in repository.orders.scan()]
         assert (latest.user_id, latest.place) == ("ann", "double:served")
-        assert {timer.state async for timer in ms.timers.list("cart")} == {State.SCHEDULED}
+        assert {timer.state async for timer in ms.timers.iterate(namespace="cart")} == {State.SCHEDULED}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -33,9 +33,9 @@ def count_timers(world: World) -> list[str]:
     """The ids of timers, as they are made from now on."""
     made, create = list[str](), world.ms.timers.create
 
-    async def counted(namespace: str, timer_id: str, **fields: Any) -> Any:
+    async def counted(timer_id: str, **fields: Any) -> Any:
         made.append(timer_id)
-        return await create(namespace, timer_id, **fields)
+        return await create(timer_id, **fields)
 
     world.ms.timers.create = counted  # type: ignore[method-assign]
     return made

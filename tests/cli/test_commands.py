@@ -99,10 +99,10 @@ def test_a_server_that_does_not_run_gives_a_hint_and_exit_code_six() -> None:
 
 
 def test_a_missing_or_wrong_token_gives_exit_code_four(server: Running) -> None:
-    for token in ((), ("--token", "wrong")):
+    for token, hint in (((), "MAINSPRING_TOKEN"), (("--token", "wrong"), "taken from --token")):
         result = run_alone("--url", server.url, *token, "timer", "list")
         assert result.exit_code == 4
-        assert "MAINSPRING_TOKEN" in result.stderr
+        assert hint in result.stderr
 
 
 def test_a_conflict_gives_exit_code_five(run: Run) -> None:
@@ -172,6 +172,14 @@ def test_the_effective_configuration_shows_its_sources_and_no_secret(monkeypatch
     assert shown["job_token"] == {"value": "********", "source": "environment"}
     assert "pass" not in result.stdout
     assert "secret-in-the-file-0123456789" not in run_alone("admin", "config", "--config", "m.toml").stdout
+
+
+def test_the_store_that_is_used_is_shown_even_if_none_is_configured() -> None:
+    shown = json.loads(run_alone("admin", "config", "--data-dir", "/var/lib/ms", "-o", "json").stdout)
+    database = "sqlite:////var/lib/ms/mainspring.db"
+    assert shown["store"] == {"value": database, "source": "default"}
+    assert shown["registry"] == {"value": database, "source": "default"}
+    assert shown["token_file"] == {"value": "/var/lib/ms/token", "source": "default"}
 
 
 def test_migrate_brings_a_store_up_to_date_once() -> None:
@@ -276,7 +284,7 @@ def test_one_of_a_kind_is_not_told_in_the_plural(run: Run) -> None:
 def test_a_wrong_url_of_any_length_is_told_what_a_url_begins_with(run: Run, url: str) -> None:
     for arguments in (("timer", "create", "t", "--in", "1d", "--callback-url", url), ("fetch", "create", url)):
         result = run(*arguments)
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert "Expected a URL with http:// or https://" in result.stderr
 
 

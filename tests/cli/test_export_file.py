@@ -143,4 +143,10 @@ def test_an_import_reads_from_a_pipe_that_has_a_name(run: Run, tmp_path: Path, f
     writer.start()
     imported = run("timer", "import", "in", "--format", form, "--dry-run", "-o", "json")
     writer.join(5)
-    assert json.loads(imported.stdout) == {"lines": 1, "created": 0, "failed": 0}
+    assert json.loads(imported.stdout) == {
+        "lines": 1,
+        "created": 1,
+        "replaced": 0,
+        "failed": 0,
+        "dryRun": True,
+    }

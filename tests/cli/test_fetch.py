@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,12 @@ def test_a_response_is_printed_as_it_is_and_its_status_beside_it(run: Run, targe
     result = run("fetch", "create", f"{target}/status/404?id=c1", "--wait", "--req-id", "c1")
     assert (result.exit_code, result.stdout) == (0, '{"ok":true}')
     assert result.stderr.startswith("404 in ")
-    again = run("fetch", "create", f"{target}/other?id=c1", "--wait", "--req-id", "c1")
+    again = run("fetch", "create", f"{target}/status/404?id=c1", "--wait", "--req-id", "c1")
     assert again.stdout == result.stdout
+    other = run("fetch", "create", f"{target}/other?id=c1", "--wait", "--req-id", "c1")
+    assert (other.exit_code != 0, other.stdout) == (True, "")
+    assert "The reqId was used for another request" in other.stderr
+    assert "/request/url" in other.stderr
     assert counts(target)["c1"] == 1
 
 
@@ -47,10 +52,10 @@ def test_the_call_is_made_of_the_options(run: Run, target: str, tmp_path: Path) 
     assert (told["method"], told["headers"]["x-team"], told["body"]) == ("POST", "blue", "q=1")
     (tmp_path / "body").write_bytes(b"\xff\x00")
     told = json.loads(
-        run("fetch", "create", f"{target}/echo", "-X", "PUT", "--data-file", str(tmp_path / "body"), "--wait").stdout
+        run("fetch", "create", f"{target}/echo", "-X", "PUT", "--body-file", str(tmp_path / "body"), "--wait").stdout
     )
     assert (told["method"], told["body"]) == ("PUT", "\\xff\x00")
-    both = run("fetch", "create", target, "-d", "a", "--data-file", str(tmp_path / "body"))
+    both = run("fetch", "create", target, "-d", "a", "--body-file", str(tmp_path / "body"))
     assert both.exit_code == 2
 
 
@@ -65,6 +70,41 @@ def test_exit_codes_tell_what_certainly_did_not_happen_from_what_may_have(run: R
     listed = json.loads(run("fetch", "list", "--unknown", "--label", "t=unknown", "-o", "json").stdout)
     assert [fetch["reqId"] for fetch in listed["fetches"]] == ["c3"]
     assert "c3" in run("fetch", "list", "--unknown").stdout
+    run("fetch", "create", f"{target}/hang", "-X", "POST", "--req-id", "c40", "--label", "t=cut")
+    eventually(lambda: json.loads(run("fetch", "get", "c40", "-o", "json").stdout)["state"] == "running")
+    run("fetch", "cancel", "c40")
+    eventually(lambda: "c40" in run("fetch", "list", "--unknown", "--label", "t=cut").stdout)
+
+
+def eventually(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)  # nothing announces it
+
+
+def test_a_result_that_did_not_arrive_is_listed_and_delivered_again(run: Run, target: str) -> None:
+    gone = ("--result-url", f"{target}/status/410?id=c50-result", "--label", "t=gone")
+    run("fetch", "create", f"{target}/?id=c50", "--wait", "--req-id", "c50", *gone)
+
+    def is_given_up() -> bool:
+        page = json.loads(run("fetch", "list", "--undelivered", "--label", "t=gone", "-o", "json").stdout)
+        return [fetch["delivery"] for fetch in page["fetches"]] == ["failed"]
+
+    eventually(is_given_up)
+    dry = run("fetch", "redeliver", "--label", "t=gone", "--dry-run", "-o", "json")
+    assert json.loads(dry.stdout) == {"matched": 1, "changed": 1, "dryRun": True}
+    declined = run("fetch", "redeliver", "--label", "t=gone", stdin="n\n")
+    assert declined.exit_code == 1
+    assert counts(target)["c50-result"] == 1
+    accepted = run("fetch", "redeliver", "--label", "t=gone", "-o", "json", stdin="y\n")
+    assert json.loads(accepted.stdout)["changed"] == 1
+    eventually(lambda: counts(target)["c50-result"] == 2)
+    eventually(is_given_up)
+    one = run("fetch", "redeliver", "c50", "-o", "json")
+    assert json.loads(one.stdout) == {"matched": 1, "changed": 1, "dryRun": False}
+    assert run("fetch", "redeliver", "--label", "t=nobody").stderr.startswith("No result matches.")
+    assert run("fetch", "redeliver").exit_code != 0
 
 
 def test_a_fetch_is_shown_and_cancelled(run: Run, target: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -94,11 +95,11 @@ def test_a_name_that_exists_is_a_conflict_and_one_that_does_not_is_not_found(run
         (("@daily",), "job_base_url"),
     ],
 )
-def test_what_is_wrong_with_a_job_is_said_and_the_exit_code_is_one(
+def test_what_is_wrong_with_a_job_is_said_and_the_exit_code_is_two(
     run: Run, arguments: tuple[str, ...], said: str
 ) -> None:
     result = run("job", "create", "wrong", *arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert said in result.stderr
 
 
@@ -139,12 +140,12 @@ def test_lists_are_filtered_and_paged_and_show_notes(run: Run) -> None:
     for name in ("list-a", "list-b", "list-c"):
         create(run, name, "--label", f"name={name}")
     run("job", "pause", "list-b", "--note", "moving house", "--by", "ann")
-    page = run("job", "list", "--prefix", "list-", "--limit", "2", "-o", "json")
+    page = run("job", "list", "--name-prefix", "list-", "--limit", "2", "-o", "json")
     cursor = as_json(page.stdout)["nextCursor"]
     assert f"--cursor {cursor}" in page.stderr
-    rest = as_json(run("job", "list", "--prefix", "list-", "--cursor", cursor, "-o", "json").stdout)
+    rest = as_json(run("job", "list", "--name-prefix", "list-", "--cursor", cursor, "-o", "json").stdout)
     assert [job["name"] for job in rest["jobs"]] == ["list-c"]
-    paused = run("job", "list", "--prefix", "list-", "--state", "paused").stdout
+    paused = run("job", "list", "--name-prefix", "list-", "--state", "paused").stdout
     assert "list-b" in paused
     assert "moving house" in paused
     assert "list-a" not in paused
@@ -169,7 +170,7 @@ def test_a_broken_record_is_shown_with_its_problem_and_put_right_by_a_file(run: 
     write_record(server.store, "broken-a", b'{"schedule": "0 0 30 2 *", "url": "http://127.0.0.1:9/"}')
     write_record(server.store, "broken-b", b'{"sched')
     write_record(server.store, "broken-c", b'{"schedule": "@yearly", "url": "handler:report"}')
-    listed = run("job", "list", "--prefix", "broken-")
+    listed = run("job", "list", "--name-prefix", "broken-")
     assert "a date that exists" in listed.stdout
     assert "Expected a job as JSON" in listed.stdout
     assert "handler" in listed.stdout
@@ -178,7 +179,7 @@ def test_a_broken_record_is_shown_with_its_problem_and_put_right_by_a_file(run: 
         f'[jobs.{name}]\nschedule = "{NEVER}"\nurl = "{URL}"\n' for name in ("broken-a", "broken-b", "broken-c")
     )
     assert apply(run, text, "--no-prune")[0] == 0
-    states = as_json(run("job", "list", "--prefix", "broken-", "-o", "json").stdout)["jobs"]
+    states = as_json(run("job", "list", "--name-prefix", "broken-", "-o", "json").stdout)["jobs"]
     assert [job["state"] for job in states] == ["scheduled"] * 3
     assert apply(run, text, "--no-prune", "--dry-run")[0] == 0
 
@@ -197,12 +198,22 @@ def test_a_preview_tells_clock_changes_in_words(run: Run) -> None:
     spring = run("job", "preview", "30 2 * * *", *zone, "--from", "2027-03-27T12:00:00Z").stdout.splitlines()
     assert spring[0].split()[:2] == ["UTC", "Europe/Berlin"]
     assert "2027-03-28 01:30:00Z" in spring[1]
-    assert "2027-03-28 03:30:00+02:00  Sun" in spring[1]
+    assert "2027-03-28 03:30:00+02  Sun" in spring[1]
     assert "skips" in spring[1]
     assert spring[2].rstrip().endswith("Mon")
     autumn = run("job", "preview", "30 2 * * *", *zone, "--from", "2027-10-30T12:00:00Z", "--on-overlap", "both").stdout
     assert "the first of two" in autumn
     assert "the second of two" in autumn
+
+
+def test_a_preview_in_utc_shows_each_instant_once(run: Run) -> None:
+    shown = run(
+        "job", "preview", "@daily", "--timezone", "UTC", "--from", "2027-03-27T12:00:00Z", "--count", "1"
+    ).stdout
+    assert [line.split() for line in shown.splitlines()] == [
+        ["UTC", "day", "clock", "change"],
+        ["2027-03-28", "00:00:00Z", "Sun"],
+    ]
 
 
 def test_a_preview_with_one_rule_for_clock_changes_keeps_the_other_one_of_the_job(run: Run) -> None:
@@ -228,7 +239,7 @@ def test_a_preview_of_a_job_is_that_of_its_calendar(run: Run) -> None:
     assert [instant["local"] for instant in as_json(shown.stdout)["instants"]] == ["2027-01-01T09:00:00+05:30"]
     assert "no more" in shown.stderr
     assert run("job", "preview", "nobody").exit_code == 3
-    assert run("job", "preview", "61 * * * *").exit_code == 1
+    assert run("job", "preview", "61 * * * *").exit_code == 2
 
 
 def test_a_trigger_that_is_waited_for_shows_how_it_ended(run: Run, receiver: str) -> None:
@@ -250,6 +261,32 @@ def test_a_trigger_that_fails_has_exit_code_one_when_it_is_waited_for(run: Run) 
     result = run("job", "trigger", "dead", "--wait")
     assert result.exit_code == 1
     assert "failed" in result.stdout
+
+
+def test_a_failed_run_is_run_again_by_its_id(run: Run) -> None:
+    run("job", "create", "again", "@daily", *NOWHERE, "--retry-max-attempts", "1")
+    run("job", "backfill", "again", "--since", "2026-11-01T00:00:00Z", "--until", "2026-11-02T00:00:00Z")
+    for _ in range(100):
+        [failed] = as_json(run("job", "runs", "again", "-o", "json").stdout)["runs"]
+        if failed["state"] == "failed":
+            break
+        time.sleep(0.1)
+    assert failed["launchId"] in run("job", "runs", "again").stdout
+    result = run("job", "rerun", failed["launchId"], "--wait", "--by", "ann", "-o", "json")
+    assert result.exit_code == 1, result.stderr
+    told = as_json(result.stdout)
+    assert (told["kind"], told["state"], told["by"]) == ("rerun", "failed", "ann")
+    assert (told["rerunOf"], told["scheduledAt"]) == (failed["launchId"], "2026-11-01T00:00:00Z")
+    runs = as_json(run("job", "runs", "again", "-o", "json").stdout)["runs"]
+    assert [each["launchId"] for each in runs] == [failed["launchId"], told["launchId"]]
+    wrong = run("job", "rerun", "again")
+    assert "Expected the launchId of a run" in wrong.stderr
+
+
+def test_a_schedule_of_another_scheduler_is_previewed_with_how_it_is_written_here(run: Run) -> None:
+    assert "set `timezone` to" in run("job", "preview", "CRON_TZ=Europe/Berlin 0 9 * * *").stderr
+    assert "recurrence rule" in run("job", "preview", "RRULE:FREQ=DAILY").stderr
+    assert "did you mean Europe/Berlin?" in run("job", "preview", "@daily", "--timezone", "Berlin").stderr
 
 
 def test_a_backfill_counts_first(run: Run) -> None:
@@ -332,18 +369,19 @@ def test_jobs_that_are_not_in_the_file_are_deleted_after_a_question(run: Run) ->
     )
     assert run("job", "apply", "jobs.toml", stdin="n\n").exit_code == 1
     assert run("job", "get", "prune-me").exit_code == 0
-    assert run("job", "apply", "jobs.toml", stdin="y\n").exit_code == 0
+    done = run("job", "apply", "jobs.toml", stdin="y\n")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "0 created, 0 updated, 1 deleted.")
     assert run("job", "get", "prune-me").exit_code == 3
     assert run("job", "apply", "jobs.toml", "--yes").exit_code == 0
 
 
 def test_nothing_is_changed_when_one_job_of_the_file_is_wrong(run: Run) -> None:
     text = FILE.replace("apply-", "never-")
-    assert apply(run, text + '[jobs.never-c]\nschedule = "@daily"\nurll = "x"\n', "--no-prune")[0] == 1
+    assert apply(run, text + '[jobs.never-c]\nschedule = "@daily"\nurll = "x"\n', "--no-prune")[0] == 2
     code, told = apply(run, text + '[jobs.never-c]\nschedule = "@daily"\nurl = "http://10.0.0.1/"\n', "--no-prune")
-    assert code == 1
+    assert code == 2
     assert "never-c" in told
-    assert as_json(run("job", "list", "--prefix", "never-", "-o", "json").stdout)["jobs"] == []
+    assert as_json(run("job", "list", "--name-prefix", "never-", "-o", "json").stdout)["jobs"] == []
 
 
 def test_a_file_may_come_from_stdin(run: Run) -> None:

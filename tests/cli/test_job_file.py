@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw, UnsetType
 
 from mainspring.cli.job_difference import Step, steps
-from mainspring.cli.job_file import Wanted, read_jobs
+from mainspring.cli.job_file import JobFile, Wanted, read_jobs
 from mainspring.errors import InvalidInput
 from mainspring.jobs.messages import JobView
 from tests.support.service_doubles import job_view
@@ -22,8 +22,12 @@ url = "https://example.com/"
 """
 
 
-def wanted(text: str) -> dict[str, Wanted]:
+def file_of(text: str) -> JobFile:
     return read_jobs(text.encode())
+
+
+def wanted(text: str) -> Mapping[str, Wanted]:
+    return file_of(text).jobs
 
 
 def present(name: str = "report", **fields: object) -> JobView:
@@ -31,7 +35,7 @@ def present(name: str = "report", **fields: object) -> JobView:
 
 
 def planned(text: str, jobs: Iterable[JobView], *, prune: bool = True) -> list[Step]:
-    return steps(wanted(text), jobs, prune=prune)
+    return steps(file_of(text), jobs, prune=prune)
 
 
 def changes(text: str, job: JobView) -> dict[str, tuple[object, object]]:
@@ -86,7 +90,7 @@ def test_every_mistake_is_named_with_its_job() -> None:
         "/jobs/f g/name",
         "/jobs/h/startAt",
     }
-    assert found["/jobs/c/schedul"] == "unknown field"
+    assert found["/jobs/c/schedul"] == "unknown field; did you mean schedule?"
     assert "Europe/Berlin" in found["/jobs/b/timezone"]
     assert "seconds" in found["/jobs/d/schedule"]
 
@@ -148,7 +152,7 @@ def test_what_means_the_same_is_no_difference() -> None:
     job = present(
         start_at=datetime(2027, 1, 1, tzinfo=UTC),
         end_at=datetime.fromtimestamp(1_900_000_000, UTC),
-        body=Raw(b'{"a": [1, 2], "b": 1}'),
+        body_json=Raw(b'{"a": [1, 2], "b": 1}'),
     )
     assert changes(text, job) == {}
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mainspring.client import AsyncClient, Client, from_payload
-from mainspring.errors import InvalidInput, NotFound
+from mainspring.client import AsyncClient, Client
+from mainspring.errors import InvalidInput, NotFound, ReqIdReuse
 from mainspring.fetches.arguments import create_request
 from mainspring.fetches.errors import FetchError, FetchNetworkError, FetchUnreadable
 from mainspring.testing.fake_client import FakeMainspring
@@ -37,9 +37,10 @@ async def test_a_fetch_is_created_awaited_and_found_again(client: AsyncClient, t
     told = ended.result.raise_for_error().json()
     assert isinstance(told, dict)
     assert (told["method"], told["body"], told["headers"]["content-type"]) == ("PUT", '{"n":1}', "application/json")
-    assert from_payload(ended.result.context) == {"order": 42}
+    assert ended.result.context == {"order": 42}
     assert [fetch.req_id async for fetch in client.fetches.iterate(labels={"t": "f1"})] == ["f1"]
-    assert (await client.fetches.create("https://example.com/other", req_id="f1")).result == ended.result
+    with pytest.raises(ReqIdReuse):
+        await client.fetches.create("https://example.com/other", req_id="f1")
     assert target.counts == {"f1": 1}
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from mainspring.client import AsyncClient, Client, Dst, RetryPolicy, from_payload
+from mainspring.client import AsyncClient, Client, Dst, RetryPolicy
 from mainspring.errors import Conflict, InvalidInput, NetworkError, NotFound
 from mainspring.jobs.messages import BackfillView, DeletedJobView
 from mainspring.testing.fake_client import FakeMainspring
@@ -57,14 +57,14 @@ async def test_a_job_is_created_with_all_its_fields_and_read_back(client: AsyncC
     assert read == created
     assert (read.method, read.headers, read.overlap, read.catchup) == ("PUT", {"X-Team": "blue"}, "bufferAll", "all")
     assert (read.start_at, read.end_at, read.max_runs, read.dst) == (FAR, FAR, 4, Dst(on_gap="skip"))
-    assert from_payload(read.body) == {"n": [1, 2.5, None], "ü": "✓"}
+    assert read.body == {"n": [1, 2.5, None], "ü": "✓"}
     assert (read.state, read.note, read.by, read.generation) == ("paused", "later", "ann", 1)
 
 
 async def test_an_update_changes_what_is_given_and_keeps_the_rest(client: AsyncClient) -> None:
     created = await client.jobs.create("upd", NEVER, url=URL, body=1, labels={"a": "b"}, max_runs=3)
     changed = await client.jobs.update("upd", timezone="Asia/Kolkata", max_runs=None, body=None)
-    assert (changed.timezone, changed.max_runs, from_payload(changed.body)) == ("Asia/Kolkata", None, None)
+    assert (changed.timezone, changed.max_runs, changed.body) == ("Asia/Kolkata", None, None)
     assert (changed.schedule, changed.labels, changed.generation) == (created.schedule, {"a": "b"}, 2)
     with pytest.raises(Conflict):
         await client.jobs.update("upd", schedule="@daily", if_generation=1)
@@ -119,6 +119,8 @@ def test_the_sync_client_has_the_same_life_of_a_job(server: Running) -> None:
         since, until = datetime(2020, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
         assert client.jobs.backfill("sync-job", since=since, until=until, dry_run=True).launched == 2
         assert [job.name for job in client.jobs.iterate(name_prefix="sync-")] == ["sync-job"]
+        with pytest.raises(NotFound, match="Run 'sync-job@5' does not exist"):
+            client.jobs.rerun("sync-job@5", by="ann")
         assert client.jobs.delete("sync-job").job.name == "sync-job"
         with pytest.raises(NotFound):
             client.jobs.get("sync-job")
@@ -147,6 +149,7 @@ NOT_REPEATED: dict[str, Request] = {
     "resume": lambda c: c.jobs.resume("a"),
     "trigger": lambda c: c.jobs.trigger("a"),
     "backfill": lambda c: c.jobs.backfill("a", since=FAR, until=FAR),
+    "rerun": lambda c: c.jobs.rerun("a@5"),
 }
 REPEATED: dict[str, tuple[Request, msgspec.Struct]] = {
     "get": (lambda c: c.jobs.get("a"), job_view("a")),

@@ -55,7 +55,7 @@ def test_its_background_thread_ends_with_the_client(server: Running) -> None:
     client.close()
     client.close()
     assert threading.active_count() == before
-    with pytest.raises(NetworkError, match="client is not open"):
+    with pytest.raises(NetworkError, match=r"client is not open: use `with Client\(\)"):
         client.health()
 
 

@@ -15,9 +15,9 @@ from mainspring.stores import store_from_url
 from mainspring.testing.timer_samples import attempt, create, timer
 from mainspring.testing.torture.figures import Figures
 from mainspring.testing.torture.run import Torture, torture
-from tests.cluster.conftest import SHARED_STORES
 from tests.cluster.stale_writes.audit import Write, takeovers
 from tests.cluster.stale_writes.census import auditing, count_stale_writes
+from tests.servers.fixtures import SHARED_STORES
 from tests.servers.server import Server
 
 

@@ -47,16 +47,24 @@ async def make_store(path: Path) -> None:
 
     async with TargetServer() as target, ms:
         target.script("/fetched", Answer(body="grüße".encode(), headers=(("content-type", "text/plain"),)))
-        await ms.timers.create("app", "far", at=LATER, handler="note", payload={"n": 1, "text": "ß"}, labels={"a": "b"})
-        await ms.timers.create("app", "headed", at=LATER, url="http://127.0.0.1:9/", headers={"Authorization": "x"})
-        await ms.timers.create("app", "kept", at=LATER, handler="note", payload=[1, 2.5, None])
-        await ms.timers.park("app", "kept")
-        await ms.timers.create("app", "done", in_seconds=0, handler="note")
-        while not await ms.timers.history("app", "done"):  # noqa: ASYNC110
+        await ms.timers.create(
+            "far", namespace="app", execute_at=LATER, handler="note", payload={"n": 1, "text": "ß"}, labels={"a": "b"}
+        )
+        await ms.timers.create(
+            "headed",
+            namespace="app",
+            execute_at=LATER,
+            callback_url="http://127.0.0.1:9/",
+            headers={"Authorization": "x"},
+        )
+        await ms.timers.create("kept", namespace="app", execute_at=LATER, handler="note", payload=[1, 2.5, None])
+        await ms.timers.park("kept", namespace="app")
+        await ms.timers.create("done", namespace="app", delay_seconds=0, handler="note")
+        while not (await ms.timers.history("done", namespace="app")).attempts:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await ms.jobs.trigger("yearly", by="ann")
         await ran.wait()
-        while not [run async for run in ms.jobs.runs("yearly") if run.state == "succeeded"]:  # noqa: ASYNC110
+        while not [run async for run in ms.jobs.iterate_runs("yearly") if run.state == "succeeded"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         result = await ms.fetch(target.url + "/fetched", req_id="fetched")
         assert result.state == "succeeded"

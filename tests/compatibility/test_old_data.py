@@ -49,26 +49,28 @@ async def test_a_store_of_the_version_before_is_opened_and_its_timers_jobs_and_r
         await called.put(job)
 
     async with ms, asyncio.timeout(30):
-        timers = {timer.timer_id: timer async for timer in ms.timers.list("app")}
+        timers = {timer.timer_id: timer async for timer in ms.timers.iterate(namespace="app")}
         assert {name: timer.state for name, timer in timers.items()} == {
             "far": "scheduled",
             "headed": "scheduled",
             "kept": "parked",
         }
         assert (timers["far"].labels, timers["far"].execute_at) == ({"a": "b"}, LATER)
-        assert [attempt.outcome for attempt in await ms.timers.history("app", "done")] == ["succeeded"]
+        assert [attempt.outcome for attempt in (await ms.timers.history("done", namespace="app")).attempts] == [
+            "succeeded"
+        ]
 
-        await ms.timers.run_now("app", "far")
+        await ms.timers.run_now("far", namespace="app")
         far = await called.get()
         assert isinstance(far, DueTimer)
         assert (far.timer_id, far.payload) == ("far", {"n": 1, "text": "ß"})
-        await ms.timers.resume("app", "kept")
-        assert (await ms.timers.run_now("app", "kept")).timer_id == "kept"
+        await ms.timers.resume("kept", namespace="app")
+        assert (await ms.timers.run_now("kept", namespace="app")).timer_id == "kept"
         kept = await called.get()
         assert isinstance(kept, DueTimer)
         assert kept.payload == [1, 2.5, None]
 
-        [before] = [run async for run in ms.jobs.runs("yearly")]
+        [before] = [run async for run in ms.jobs.iterate_runs("yearly")]
         assert (before.kind, before.state, before.by) == ("manual", "succeeded", "ann")
         job = await ms.jobs.get("yearly")
         assert (job.generation, job.labels) == (1, {"team": "blue"})
@@ -95,7 +97,7 @@ async def test_a_registry_in_redis_of_the_version_before_is_read_and_changed(red
         for key, value in json.loads((HERE / "registry.json").read_text()).items():
             await client.restore(key, 0, base64.b64decode(value))
     async with Mainspring("memory://", registry=url) as ms:
-        jobs = {job.name: job async for job in ms.jobs.list()}
+        jobs = {job.name: job async for job in ms.jobs.iterate()}
         assert {name: (job.schedule, job.timezone, job.state) for name, job in jobs.items()} == {
             "nightly": ("0 2 * * *", "Europe/Berlin", "scheduled"),
             "paused": ("@every 90s", "UTC", "paused"),

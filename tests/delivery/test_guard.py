@@ -36,6 +36,22 @@ def test_a_forbidden_address_is_refused_when_the_timer_is_made_in_every_spelling
         Guard().check_url(f"http://{host}/path")
 
 
+@pytest.mark.parametrize(
+    ("host", "remedy"),
+    [
+        ("10.1.2.3", "the setting allow_targets (--allow-target 10.1.2.3) opens it"),
+        ("[fd00::1]", "the setting allow_targets (--allow-target fd00::1) opens it"),
+        ("127.0.0.1", "the setting allow_loopback (--allow-loopback) opens it"),
+        ("localhost", "the setting allow_loopback (--allow-loopback) opens it"),
+        ("169.254.169.254", ""),
+    ],
+)
+def test_a_refusal_says_how_to_open_an_address_that_a_receiver_may_have(host: str, remedy: str) -> None:
+    with pytest.raises(UnsafeTarget) as refused:
+        Guard().check_url(f"http://{host}/")
+    assert refused.value.detail.partition("; ")[2] == remedy
+
+
 @pytest.mark.parametrize("host", PUBLIC.split())
 def test_a_public_address_passes(host: str) -> None:
     Guard().check_url(f"https://{host}/path")
@@ -187,7 +203,10 @@ async def test_the_caller_is_not_told_what_a_name_resolves_to_but_the_log_is(
         told.add(refused.value.detail)
         [line] = caplog.records
         assert str(line.__dict__["fields"]["address"]) == inside
-    assert told == {"Expected a public address, got intranet.example, which does not resolve to public addresses only"}
+    assert told == {
+        "Expected a public address, got intranet.example, which does not resolve to public addresses only; "
+        "the setting allow_targets (--allow-target) opens networks"
+    }
 
 
 async def test_every_resolve_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:

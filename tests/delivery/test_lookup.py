@@ -100,7 +100,7 @@ async def test_when_dead_names_have_taken_what_they_may_known_names_go_on_and_ne
     with Resolver(monkeypatch, ["127.0.0.1"]) as resolver:
         await lookups.find("good.example")
         dead = await ask_dead(lookups, 100)
-        assert len(resolver.blocked) == FOR_NEW_NAMES
+        await are_blocked(resolver, FOR_NEW_NAMES)
         assert await seconds_to_find(lookups, "good.example") < LATE_SECONDS
         await asyncio.sleep(0.6)
         assert sum(task.done() for task in dead) == 100 - FOR_NEW_NAMES  # those that waited for a thread
@@ -127,7 +127,7 @@ async def test_names_that_were_slow_lately_cannot_take_what_new_names_need(monke
         assert await drain(dead[FOR_SLOW_NAMES:]) == [OSError] * (FOR_NEW_NAMES - FOR_SLOW_NAMES)
         monkeypatch.setattr(lookup, "SLOW_FOR_SECONDS", 0.0)  # later, the slow ones are as good as new
         dead += await ask_dead(lookups, FOR_NEW_NAMES)
-        assert len(resolver.blocked) == FOR_NEW_NAMES
+        await are_blocked(resolver, FOR_NEW_NAMES)
     await drain(dead)
 
 

@@ -14,7 +14,7 @@ from mainspring.delivery.call import Call, Reply
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.testing.target import Answer, TargetServer
-from tests.delivery.raw import raw_server
+from tests.support.raw_server import raw_server
 
 
 def post(url: str, body: bytes = b"{}", *, timeout_ms: int = 10_000, fresh: bool = False) -> Call:

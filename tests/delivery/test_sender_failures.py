@@ -17,8 +17,8 @@ from mainspring.delivery.call import DETAIL_LIMIT, Call, Reply
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.testing.target import Answer, TargetServer
-from tests.delivery.raw import raw_server
 from tests.delivery.resolver import Resolver
+from tests.support.raw_server import raw_server
 
 
 def post(url: str, *, timeout_ms: int = 10_000) -> Call:

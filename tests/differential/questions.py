@@ -91,10 +91,11 @@ class Asking:
             (8, self._bulk),
             (10, self._history),
             (4, self._next_page),
-            (8, self._namespace),
+            (16, self._namespace),
             (26, self._job),
-            (14, self._fetch),
+            (28, self._fetch),
             (3, self._nonsense),
+            (3, self._stats),
         )
         request: Request = verb()
         return request
@@ -108,8 +109,9 @@ class Asking:
             del self._cursors[request.path][:-5]
         if "timerId" in body:
             self._remember(body)
-        for timer in body.get("timers", ()):
-            self._remember(timer)
+        if request.path.startswith("/v1/timers/"):
+            for timer in body.get("timers", ()):
+                self._remember(timer)
         if request.path == "/v1/jobs/create":
             self._jobs[body["name"]] = None
 
@@ -196,6 +198,9 @@ class Asking:
         )
         return self._request("/v1/timers/history", asked)
 
+    def _stats(self) -> Request:
+        return self._request("/v1/timers/stats", self._namespace_field())
+
     def _filter(self) -> Fields:
         now = self._now()
         return self._namespace_field() | self._some(
@@ -279,7 +284,7 @@ class Asking:
     # --- namespaces -----------------------------------------------------------------------------------------
 
     def _namespace(self) -> Request:
-        verb = self._of("create", "update", "get", "list")
+        verb = self._of("create", "update", "get", "list", "delete", "reshard")
         name = self._rarely(self._of("absent", "bad name", "-x", ""), *NAMESPACES)
         settings: Fields = {
             "retryPolicy": {"jitter": 0, "maxAttempts": self._of(1, 2, 5)},
@@ -292,6 +297,10 @@ class Asking:
             case "update":
                 asked = {"name": name, **self._some(settings)}
             case "get":
+                asked = {"name": name}
+            case "delete":  # more than a dry run would wait for the clock
+                asked = {"name": name, "force": self._of(True, False), "dryRun": True}
+            case "reshard":  # the same: only what there is
                 asked = {"name": name}
             case _:
                 asked = self._page()
@@ -309,6 +318,7 @@ class Asking:
             *["update"] * 3,
             *("delete", "get", "list", *["pause"] * 2, *["resume"] * 3, "trigger", "preview", "runs", "runs"),
             "backfill",
+            "rerun",
         )
         name = self._of(*self._jobs) if self._jobs and verb != "create" and self._chance(0.8) else self._of(*JOBS)
         asked: Fields = {"name": name}
@@ -354,9 +364,13 @@ class Asking:
                     {"since": now - 60_000, "until": now},
                     {"since": now - self._of(600_000, 3_600_000), "until": now - self._of(0, 60_000), "dryRun": True},
                 )
-        if self._chance(0.04):
+            case "rerun":
+                asked = {"launchId": f"{name}@{(now // 60_000 - self._of(0, 1, 2)) * 60_000}"} | self._some(
+                    {"by": "ann"}
+                )
+        if self._chance(0.04) and "name" in asked:
             asked["name"] = self._of(*STRINGS, "")
-        return self._request(f"/v1/jobs/{verb}", asked, key=verb in ("create", "trigger", "backfill"))
+        return self._request(f"/v1/jobs/{verb}", asked, key=verb in ("create", "trigger", "backfill", "rerun"))
 
     def _job_fields(self) -> Fields:
         now = self._now()
@@ -381,7 +395,7 @@ class Asking:
     # --- fetches --------------------------------------------------------------------------------------------
 
     def _fetch(self) -> Request:
-        verb = self._of("create", "create", "create", "get", "list", "cancel", "stats")
+        verb = self._of("create", "create", "create", "get", "get", "list", "cancel", "stats", "redeliver")
         asked: Fields = {}
         if verb == "create":
             asked = {"request": {"url": self._url()}}
@@ -406,6 +420,8 @@ class Asking:
             )
         elif verb in ("get", "cancel"):
             asked = {"reqId": self._of(*FETCHES)}
+        elif verb == "redeliver":
+            asked = self._of({"reqId": self._of(*FETCHES)}, {"all": True, "dryRun": True})
         elif verb == "list":
             now = self._now()
             asked = self._page() | self._some(

@@ -125,7 +125,9 @@ async def after_a_crash(path: Path, elsewhere: Path) -> list[str]:
     store = store_from_url(f"sqlite:///{elsewhere / path.name}", clock=SystemClock())
     await store.open()
     try:
-        return [row.timer_id for row in await store.list_timers(range(16), TimerFilter(), after=START, limit=100)]
+        return [
+            row.timer_id for row in (await store.list_timers(range(16), TimerFilter(), after=START, limit=100)).timers
+        ]
     finally:
         await store.close()
 

@@ -28,7 +28,7 @@ async def _answered_at_the_deadline(answer: bytes) -> Outcome:
         loop = asyncio.get_running_loop()
         request = OutboundRequest(url=f"http://127.0.0.1:{listener.getsockname()[1]}/", method="POST")
         async with Sender(guard=Guard(allow_loopback=True)) as sender, asyncio.timeout(10):
-            calling = asyncio.create_task(call(sender, request, timeout_ms=TIMEOUT_MS, clock=SystemClock()))
+            calling = asyncio.create_task(call(sender, request, req_id="r", timeout_ms=TIMEOUT_MS, clock=SystemClock()))
             connection, _ = await loop.sock_accept(listener)
             with connection:
                 await loop.sock_recv(connection, 65_536)
@@ -40,10 +40,14 @@ async def _answered_at_the_deadline(answer: bytes) -> Outcome:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_an_answer_that_is_whole_at_the_deadline_counts_and_half_an_answer_does_not(
+def test_an_answer_that_is_whole_at_the_deadline_counts_and_of_half_an_answer_the_status(
     run: Callable[[Coroutine[Any, Any, Outcome]], Outcome],
 ) -> None:
     whole = run(_answered_at_the_deadline(WHOLE))
     assert (whole.state, whole.response and whole.response.body) == ("succeeded", b"ok")
     half = run(_answered_at_the_deadline(WHOLE[:-1]))
-    assert (half.state, half.failure and half.failure.kind) == ("unknown", "timeout")
+    assert half.response is not None
+    assert (half.state, half.response.status, half.response.body) == ("succeeded", 200, b"o")
+    assert half.response.problem == "Expected a whole answer within 0.2 s, got none."
+    headless = run(_answered_at_the_deadline(WHOLE[:20]))
+    assert (headless.state, headless.failure and headless.failure.kind) == ("unknown", "timeout")

@@ -121,7 +121,7 @@ def test_a_result_is_kept_for_as_long_as_it_is_offered(delivery_ms: int, kept_ms
         delivery_ms=delivery_ms,
         result_url="http://origin.example/",
     )
-    final = ended(fetch, DONE, offers=True, retention_ms=7 * DAY_MS)
+    final = ended(fetch, DONE, offer_ms=8_000, retention_ms=7 * DAY_MS)
     assert final.expires_at is not None
     assert final.expires_at >= kept_ms
 

@@ -460,7 +460,7 @@ async def test_the_answer_of_a_redirect_leaves_its_room_to_the_next(sender: Send
     memory = FetchMemory(10_000_000)
     request = OutboundRequest(url=f"{target.url}/from", max_redirects=1)
     with memory.share("a", lambda: Tier.TRUSTED) as share:
-        called = await call(sender, request, timeout_ms=5_000, clock=SystemClock(), room=share)
+        called = await call(sender, request, req_id="r", timeout_ms=5_000, clock=SystemClock(), room=share)
         assert memory.taken == 0
     assert called.reply.status == 200
     assert memory.most > len(BODY)

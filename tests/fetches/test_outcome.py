@@ -97,7 +97,7 @@ def test_a_cancelled_fetch_says_whether_the_call_was_under_way() -> None:
         ("/hang", "GET", ("failed", "timeout", True)),
         ("/reset", "POST", ("unknown", "network", False)),
         ("/close", "GET", ("unknown", "network", False)),
-        ("/close-after-headers", "PUT", ("unknown", "network", False)),
+        ("/close-after-headers", "PUT", ("succeeded", None, None)),
         ("/garbage", "POST", ("unknown", "unreadable", False)),
         ("/garbage", "GET", ("failed", "unreadable", True)),
     ],

@@ -116,7 +116,7 @@ async def test_the_result_for_an_origin_inside_a_program_is_left_to_the_program(
     async with Mainspring(config.store, allow_loopback=True, origins=[Asking]) as ms, executor(config) as remote:
         asking = ms.origin(Asking, "a")
         await asking.call(Asking.ask, target.url)
-        [req_id] = [found.req_id async for found in ms.fetches.list()]
+        [req_id] = [found.req_id async for found in ms.fetches.iterate()]
         async with asyncio.timeout(10):
             while (fetch := await ms.fetches.get(req_id)).delivery.state != "delivered":  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.02)

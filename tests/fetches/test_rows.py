@@ -85,9 +85,10 @@ def test_a_fetch_that_ended_without_a_row_tells_its_origin_when_it_is_asked_for_
             fetch = await _record_alone(here, "left", result_url="http://origin.example/results")
             now = here.clock.now_ms()
             outcome = of_cancelling(started_at=None, now=now)
-            final = encode(ended(fetch, outcome, offers=False, retention_ms=int(DAY_SECONDS) * 1000))
+            final = encode(ended(fetch, outcome, offer_ms=0, retention_ms=int(DAY_SECONDS) * 1000))
             assert await here.store.put_record(FETCHES, "left", final, expect=1, now=now) is not None
-            await here.fetches.create(asking(URL, req_id="left", timeout_seconds=TIMEOUT_SECONDS))
+            origin = "http://origin.example/results"
+            await here.fetches.create(asking(URL, req_id="left", result_url=origin, timeout_seconds=TIMEOUT_SECONDS))
             await asyncio.sleep(LOOK_SECONDS)
             return here.network.results["left"]
 
@@ -173,6 +174,7 @@ def test_one_shard_that_cannot_be_written_keeps_nobody_from_the_calls_of_dead_ex
                 executor_gone=no,
                 owned=lambda: set(shards.values()),
                 lives=no,
+                clock=here.clock,
                 overdue=here.fetching.watcher._overdue,
             )
             partly = Partly(here)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.errors import InvalidInput, NotFound, RateLimited
-from mainspring.fetches.messages import FetchRef, FetchStats, FetchView, ListFetches
+from mainspring.fetches.messages import FetchRef, FetchState, FetchStats, FetchView, ListFetches
 from mainspring.fetches.record import FETCHES
 from mainspring.testing.target import Answer, TargetServer
 from tests.support.fetch_requests import asking, ended, until_stats
@@ -27,7 +27,7 @@ async def test_a_fetch_brings_the_response_back(instance: Instance, target: Targ
     asked = await instance.fetches.create(asking(target.url + "/orders", "POST", request=request, context=Raw(b"[7]")))
     view = await ended(instance.fetches, asked.req_id)
     assert asked.req_id.startswith("req_")
-    assert (view.state, bytes(view.context), view.delivery.state) == ("succeeded", b"[7]", "none")
+    assert (view.state, bytes(view.context_json), view.delivery.state) == ("succeeded", b"[7]", "none")
     assert view.result is not None
     assert view.result.response is not None
     response = view.result.response
@@ -61,11 +61,11 @@ async def test_bodies_that_are_no_text_go_and_come_as_base64(instance: Instance,
 
 
 async def test_the_same_req_id_answers_with_the_first_and_calls_once(instance: Instance, target: TargetServer) -> None:
-    creates = (instance.fetches.create(asking(f"{target.url}/{n}", req_id="once")) for n in range(20))
+    creates = (instance.fetches.create(asking(target.url + "/", req_id="once")) for _ in range(20))
     views = await asyncio.gather(*creates)
     await ended(instance.fetches, "once")
-    again = await instance.fetches.create(asking(target.url + "/again", req_id="once"))
-    assert {view.url for view in views} == {again.url}
+    again = await instance.fetches.create(asking(target.url + "/", req_id="once"))
+    assert {view.created_at for view in views} == {again.created_at}
     assert again.state == "succeeded"
     assert len(target.requests) == 1
 
@@ -173,6 +173,30 @@ async def test_cancelling_before_the_call_prevents_it(tmp_path: Path, target: Ta
     assert [request.path for request in target.requests] == ["/hang", "/third"]
 
 
+@pytest.mark.parametrize("states", [(), ("succeeded",), ("succeeded", "unknown", "running")])
+async def test_every_fetch_is_listed_once_however_few_rows_one_page_looks_through(
+    instance: Instance, target: TargetServer, monkeypatch: pytest.MonkeyPatch, states: tuple[FetchState, ...]
+) -> None:
+    names = [f"f{n}" for n in range(12)]
+    for n, name in enumerate(names):
+        path = "/" if n % 4 else "/reset"
+        await instance.fetches.create(asking(target.url + path, "POST", req_id=name))
+    # Their rows, which are moved when the fetches have ended: one that is moved during a list is seen twice.
+    await until_stats(instance.fetches, lambda stats: stats.succeeded + stats.unknown == len(names))
+    expected = [name for n, name in enumerate(names) if n % 4 or states != ("succeeded",)]
+    monkeypatch.setattr("mainspring.store.LOOK_ROWS", 2)
+    monkeypatch.setattr("mainspring.store.LOOK_SHARD_ROWS", 1)
+    for limit in (1, 5, 12):
+        seen: list[str] = []
+        cursor: str | UnsetType | None = UNSET
+        while cursor is not None:
+            page = await instance.fetches.list(ListFetches(states=states, limit=limit, cursor=cursor))
+            assert len(page.fetches) <= limit
+            seen += [fetch.req_id for fetch in page.fetches]
+            cursor = page.next_cursor
+        assert sorted(seen) == sorted(expected)
+
+
 async def test_fetches_are_listed_by_state_label_and_creation(instance: Instance, target: TargetServer) -> None:
     for n in range(5):
         await instance.fetches.create(asking(target.url + "/", req_id=f"ok{n}", labels={"state": "mine", "n": str(n)}))
@@ -230,8 +254,8 @@ async def test_at_the_limit_a_repeat_still_gets_the_answer_of_the_first(tmp_path
         with pytest.raises(RateLimited):
             await instance.fetches.create(asking(target.url + "/hang", req_id="refused"))
         for req_id, state in (("runs", "running"), ("waits", "pending")):
-            again = await instance.fetches.create(asking(target.url + "/another", req_id=req_id))
-            assert (again.state, again.url) == (state, target.url + "/hang")
+            again = await instance.fetches.create(asking(target.url + "/hang", req_id=req_id))
+            assert again.state == state
 
 
 @pytest.mark.slow

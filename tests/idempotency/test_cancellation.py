@@ -69,6 +69,15 @@ class GatedClaims:
     async def remove(self, address: str, *, expect: int, now: int) -> bool:
         return await self._gated(self._claims.remove(address, expect=expect, now=now))
 
+    async def note(self, address: str, value: bytes, *, now: int) -> None:
+        await self._gated(self._claims.note(address, value, now=now))
+
+    async def notes(self, *, after: str, limit: int, now: int) -> list[Record]:
+        return await self._gated(self._claims.notes(after=after, limit=limit, now=now))
+
+    async def strike(self, note: Record, *, now: int) -> None:
+        await self._gated(self._claims.strike(note, now=now))
+
 
 class Gated:
     """A store with gates."""

@@ -43,6 +43,7 @@ class World:
         processor = AsyncIdempotentProcessor(
             store, work, scope="s", resolve=not_done if resolves else None, wait_seconds=0
         )
+        processor._model.monotonic = self.loop.time
 
         async def ask() -> str:
             return (await processor.process({"x": 1}, key="k")).result

@@ -7,15 +7,19 @@ import json
 from array import array
 from collections import OrderedDict
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from hashlib import sha256
+from ipaddress import ip_address, ip_interface, ip_network
 from itertools import combinations
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
+import attrs
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,6 +65,31 @@ class Pair(NamedTuple):
     y: int
 
 
+@attrs.define
+class PointAttrs:
+    x: int
+    y: int
+
+
+class PointModel(pydantic.BaseModel):
+    x: int = pydantic.Field(alias="X")
+    y: int = pydantic.Field(exclude=True)
+
+
+class PointRoot(pydantic.RootModel[dict[str, int]]):
+    pass
+
+
+@pydantic.dataclasses.dataclass
+class PointPydantic:
+    x: int
+    y: int
+
+
+class Home(PurePosixPath):
+    pass
+
+
 EQUAL: list[list[Any]] = [
     [1, 1.0, Decimal(1), Decimal("1.00"), Decimal("1E0"), Level.HIGH],
     [0, 0.0, -0.0, Decimal("0.000"), Decimal("-0")],
@@ -75,6 +104,10 @@ EQUAL: list[list[Any]] = [
     [{1, 2, 3}, frozenset([3, 2, 1])],
     [{"x": 1, "y": 2}, {"y": 2, "x": 1}, Point(1, 2), PointStruct(1, 2), OrderedDict(y=2, x=1)],
     [{"x": 1, "y": 2}, MappingProxyType({"x": 1, "y": 2})],
+    [{"x": 1, "y": 2}, PointAttrs(1, 2), PointModel(X=1, y=2), PointRoot({"x": 1, "y": 2}), PointPydantic(1, 2)],
+    [Path("/a/b"), PurePosixPath("/a//b"), PureWindowsPath("\\a\\b"), Home("/a/b")],
+    [timedelta(hours=1), timedelta(seconds=3600)],
+    [ip_address("::1"), ip_address("0:0::1")],
     [b"ab", bytearray(b"ab"), memoryview(b"ab")],
     [datetime(2026, 1, 1, 12, tzinfo=UTC), datetime(2026, 1, 1, 14, tzinfo=timezone(timedelta(hours=2)))],
 ]
@@ -84,6 +117,8 @@ DIFFERENT: list[Any] = [
     [], {}, set(), [1], {1}, [[1]], {"1": 1}, {"a": None}, [None], "a", ["a", "b"], ["ab"], "a,b", 'a","b',
     datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1), date(2026, 1, 1), "2026-01-01",  # noqa: DTZ001
     UUID(int=1), str(UUID(int=1)), UUID(int=1).bytes, -1, 10, 1e-300, 1e300,
+    time(10), time(10, tzinfo=UTC), "10:00:00.000000", timedelta(seconds=1), timedelta(microseconds=1), timedelta(),
+    Path("a"), Path("A"), ip_address("10.0.0.1"), "10.0.0.1", ip_interface("10.0.0.0/8"), ip_network("10.0.0.0/8"),
 ]  # fmt: skip
 
 
@@ -156,7 +191,6 @@ def _cycle() -> object:
         10**5000,
         datetime.max.replace(tzinfo=timezone(-timedelta(hours=5))),
         1j,
-        timedelta(1),
     ],
     ids=lambda payload: type(payload).__name__,
 )
@@ -242,6 +276,47 @@ def test_a_struct_is_what_its_json_is() -> None:
     assert canonical(Tagged("4")) == canonical({"type": "card", "cardNumber": "4"})
 
 
+def test_all_fields_of_a_model_count() -> None:
+    """Also those that a subclass adds to what a field is annotated with, and those that came without being declared."""
+
+    class Card(PointModel):
+        number: str
+
+    class Order(pydantic.BaseModel, extra="allow"):
+        payment: PointModel
+
+    one, other = (Order(payment=Card(X=1, y=2, number=number)) for number in ("4", "5"))
+    assert canonical(one) == canonical({"payment": {"x": 1, "y": 2, "number": "4"}}) != canonical(other)
+    assert canonical(Order(payment=PointModel(X=1, y=2), note="x")) == canonical(  # type: ignore[call-arg]
+        {"payment": {"x": 1, "y": 2}, "note": "x"}
+    )
+    assert canonical(Order(payment=PointModel(X=1, y=2)), exclude_fields=["payment.y"]) == b'{"payment":{"x":1}}'
+
+
+def test_what_has_no_form_is_named_by_its_path() -> None:
+    payload = {"order": {"lines": [{"sku": 1}, {"sku": object()}]}, "received_at": 1}
+    with pytest.raises(InvalidInput, match=r"got object in the payload's field order\.lines\[1\]\.sku$") as refused:
+        canonical(payload)
+    assert [error.pointer for error in refused.value.errors] == ["/order/lines/1/sku"]
+    with pytest.raises(InvalidInput, match=r"got NaN in the payload's field a\.b$"):
+        canonical({"a": {"b": float("nan")}})
+
+
+def test_a_program_may_say_what_stands_for_a_value_of_its_own() -> None:
+    def encode(value: object) -> object:
+        if isinstance(value, complex):
+            return [value.real, value.imag]
+        raise TypeError("unknown")
+
+    assert canonical({"at": 1 + 2j}, encode=encode) == canonical({"at": [1, 2]})
+    assert payload_key(1j, encode=encode) == payload_key([0, 1])
+    assert canonical(Path("a"), encode=encode) == canonical(Path("a"))  # what has a form keeps it
+    with pytest.raises(InvalidInput, match=r"Expected encode= to give a value for object.*field at$"):
+        canonical({"at": object()}, encode=encode)
+    with pytest.raises(InvalidInput, match="levels"):
+        canonical(1j, encode=lambda value: value)
+
+
 def test_the_published_vectors_hold() -> None:
     document = json.loads(VECTORS.read_text(), parse_float=Decimal)
     assert len(document["vectors"]) >= 20
@@ -272,5 +347,11 @@ _KINDS: dict[str, Any] = {
     "datetime": datetime.fromisoformat,
     "date": date.fromisoformat,
     "uuid": UUID,
+    "time": time.fromisoformat,
+    "timedelta": lambda microseconds: timedelta(microseconds=microseconds),
+    "path": PurePosixPath,
+    "ipAddress": ip_address,
+    "ipInterface": ip_interface,
+    "ipNetwork": ip_network,
     "set": lambda items: {_read(item) for item in items},
 }

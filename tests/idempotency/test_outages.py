@@ -38,7 +38,7 @@ def test_work_whose_outcome_cannot_be_recorded_says_so(start_server: Callable[[s
         server.kill()
         return "done"
 
-    processor = IdempotentProcessor(store, work, scope="outage")
+    processor = IdempotentProcessor(store, work, scope="outage", lease_seconds=0.5)
     with pytest.raises(NotRecorded, match="The work was done") as lost:
         processor.process(1)
     assert lost.value.result == "done"

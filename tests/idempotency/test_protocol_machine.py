@@ -53,6 +53,7 @@ class SteppedModel:
     """Waits for nobody: work is a suspension, and whoever would have to wait for another gives up at once."""
 
     entropy = staticmethod(os.urandom)
+    is_waiting = True
 
     def __init__(self, clock: SettableClock) -> None:
         self.monotonic = clock.monotonic

@@ -37,6 +37,7 @@ async def turns_of_others() -> AsyncIterator[list[int]]:
         beating.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_others_have_their_turn_while_ten_thousand_instants_are_run_afterwards(dry_run: bool) -> None:
     async def main(world: World) -> None:

@@ -217,6 +217,9 @@ class _Slow:
             await asyncio.sleep(self._seconds)
         return await self._inner.get_record(collection, key, now=now)
 
+    async def get_records(self, wanted: Sequence[tuple[str, str]], *, now: int) -> list[Record | None]:
+        return [await self.get_record(collection, key, now=now) for collection, key in wanted]
+
     async def put_record(self, collection: str, key: str, value: bytes, **how: Any) -> Record | None:
         if self.is_slow and collection == INSTANCES:
             raise StoreUnavailable("simulated: slow")
@@ -241,6 +244,43 @@ def test_nothing_is_run_by_an_instance_whose_lease_ended_while_it_looked_at_the_
             await world.until(80)
             assert [run.state for run in await world.runs() if run.attempts] == ["succeeded"]
             assert len(world.calls) == 1
+
+    simulate(main)
+
+
+class _Spoilt:
+    """A store in which the definition of one job cannot be read."""
+
+    def __init__(self, inner: Store, name: str) -> None:
+        self._inner = inner
+        self._name = name
+        self.is_spoilt = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
+        if self.is_spoilt and (collection, key) == (JOBS_META, self._name):
+            raise StoreUnavailable("simulated: that record cannot be read")
+        return await self._inner.get_record(collection, key, now=now)
+
+    async def get_records(self, wanted: Sequence[tuple[str, str]], *, now: int) -> list[Record | None]:
+        return [await self.get_record(collection, key, now=now) for collection, key in wanted]
+
+
+def test_a_job_that_cannot_be_read_keeps_no_run_of_another_from_being_made() -> None:
+    async def main(world: World) -> None:
+        store: Any = _Spoilt(world.store, "bad")
+        async with world.running(store=store):
+            for name in ("bad", "good", "sound"):
+                await world.create(name, schedule="* * * * *")
+            await world.until(50)
+            store.is_spoilt = True
+            await world.until(60.5)
+            assert sorted(call.name for _, call in world.calls) == ["good", "sound"]
+            store.is_spoilt = False
+            await world.until(90)
+            assert sorted(call.name for _, call in world.calls) == ["bad", "good", "sound"]
 
     simulate(main)
 
@@ -347,7 +387,7 @@ def test_runs_behind_rows_that_cannot_be_read_wait_are_told_of_and_go_afterwards
             await world.create(other, "* * * * *", overlap=overlap)
             store.bad_shards = {bad}
             await world.until(500)
-            assert "a run is waiting for the store" in caplog.messages
+            assert "a run is waiting for the store" in caplog.text
             store.bad_shards = set()
             await world.until(1175)
             assert [state for _, state, _ in await world.told(other)] == ["succeeded"] * 18

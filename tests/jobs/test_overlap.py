@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,12 +16,27 @@ from mainspring.errors import InvalidInput
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.messages import BackfillJob, CreateJob, JobRef, TriggerJob, UpdateJob
 from mainspring.jobs.rows import RUNS
+from mainspring.model import Record, RetryPolicy
 from mainspring.store import Put, Verdict
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.wire.instants import to_instant
 from mainspring.wire.strict_json import decode
 from tests.support.simulated_jobs import START, World, simulate
 from tests.support.troubled_store import TroubledStore
+
+
+class SlowLedger(TroubledStore):
+    """The ledger takes a while to read."""
+
+    seconds = 0.0
+
+    async def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
+        return (await self.get_records([(collection, key)], now=now))[0]
+
+    async def get_records(self, wanted: Sequence[tuple[str, str]], *, now: int) -> list[Record | None]:
+        found = [await self._inner.get_record(collection, key, now=now) for collection, key in wanted]
+        await asyncio.sleep(self.seconds if any(name.startswith("launch:") for name, _ in wanted) else 0)
+        return found
 
 
 @pytest.mark.parametrize(
@@ -106,6 +122,52 @@ def test_a_cancelled_run_says_that_its_call_may_have_taken_effect() -> None:
             first, second = await world.runs()
             assert (first.state, second.state) == ("cancelled", "succeeded")
             assert (first.attempts, "may have taken effect" in first.reason) == (1, True)
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("is_ok", [True, False])
+def test_a_run_that_was_cancelled_during_its_call_tells_how_that_ended(*, is_ok: bool) -> None:
+    async def main(world: World) -> None:
+        async def work(_: DueJob) -> object:
+            is_first = len(world.calls) == 1
+            await asyncio.sleep(90 if is_first else 1)
+            return {"ok": is_ok or not is_first}
+
+        world.behave = work
+        async with world.running():
+            await world.create(schedule="* * * * *", overlap="cancelOther", timeout_seconds=600.0, max_runs=2)
+            await world.until(130)
+            [first, _] = await world.runs()
+            assert (first.state, first.attempts, first.duration_ms) == ("cancelled", 1, None)
+            await world.until(10 * 60)
+            [first, second] = await world.runs()
+            assert (first.state, first.attempts, first.status, first.duration_ms) == ("cancelled", 1, 200, 90_000)
+            assert f"it ended as {'succeeded' if is_ok else 'failed: '}" in first.reason
+            assert first.started_at == first.scheduled_at
+            assert second.state == "succeeded"
+            assert len(world.calls) == 2
+
+    simulate(main)
+
+
+def test_a_run_that_was_cancelled_between_two_attempts_keeps_what_came_of_the_first() -> None:
+    async def main(world: World) -> None:
+        async def work(_: DueJob) -> object:
+            await asyncio.sleep(2)
+            return {"ok": len(world.calls) > 1}
+
+        world.behave = work
+        policy = RetryPolicy(max_attempts=3, initial_interval_seconds=300.0)
+        async with world.running():
+            await world.create(schedule="* * * * *", overlap="cancelOther", max_runs=2, retry_policy=policy)
+            await world.until(70)
+            [first] = await world.runs()
+            assert (first.state, first.status, first.duration_ms) == ("retrying", 200, 2000)
+            await world.until(200)
+            [first, second] = await world.runs()
+            assert (first.state, first.attempts, first.status, first.duration_ms) == ("cancelled", 1, 200, 2000)
+            assert second.state == "succeeded"
 
     simulate(main)
 
@@ -198,6 +260,30 @@ def test_a_missed_run_that_was_planned_does_not_stop_the_one_that_supersedes_it(
         # Its shard has another owner, and that one comes a little later.
         await world.store.write([Put(replace(row, due_at=row.due_at + 3_608_000), row.version)])
         async with world.running():
+            await world.until(7230)
+            assert await world.told() == [("09:00:00", "skipped", "superseded"), ("10:00:00", "succeeded", "")]
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("look_seconds", [0.0, 0.2])
+@pytest.mark.parametrize("ahead_ms", [0, 300])
+@pytest.mark.parametrize("overlap", ["skip", "bufferOne", "bufferAll"])
+def test_a_missed_run_and_the_one_that_supersedes_it_may_be_looked_at_at_the_same_time(
+    overlap: str, ahead_ms: int, look_seconds: float
+) -> None:
+    async def main(world: World) -> None:
+        store: Any = SlowLedger(world.store)
+        async with world.running(store=store) as instance:
+            await world.create(schedule="0 * * * *", catchup_window_seconds=86_400.0, overlap=overlap)
+            await world.until(3597)
+            key = (await instance.namespaces.system(RUNS)).key_of(f"job@{EPOCH_MS + 3_600_000}")
+            [row] = await world.store.get([key])
+            assert row is not None
+            # Its shard has no owner for a while.
+            await world.store.write([Put(replace(row, due_at=row.due_at + 3_600_000 + ahead_ms), row.version)])
+            await world.until(7199)
+            store.seconds = look_seconds
             await world.until(7230)
             assert await world.told() == [("09:00:00", "skipped", "superseded"), ("10:00:00", "succeeded", "")]
 

@@ -18,7 +18,16 @@ NOW: Final = 1_700_000_000_000
 MINUTE: Final = 60_000
 DEFINITION: Final = Definition(schedule="* * * * *", created_at=NOW)
 CALENDAR: Final = calendar_of("job", DEFINITION.terms)
-JOB: Final = Job(name="job", version=1, seal="", definition=DEFINITION, calendar=CALENDAR, url="http://t/")
+JOB: Final = Job(
+    name="job",
+    version=1,
+    seal="",
+    definition=DEFINITION,
+    calendar=CALENDAR,
+    url="http://t/",
+    terms=DEFINITION.terms,
+    policy=DEFINITION.policy,
+)
 
 
 def namespace(name: str) -> Namespace:

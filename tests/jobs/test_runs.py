@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
+from mainspring.jobs import ledgers, runs
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.messages import (
     CreateJob,
@@ -18,11 +22,13 @@ from mainspring.jobs.messages import (
     PauseJob,
     PreviewJob,
     ResumeJob,
+    RunView,
     TriggerJob,
     UpdateJob,
 )
-from mainspring.model import RetryPolicy
+from mainspring.model import Record, RetryPolicy
 from mainspring.testing.simulation import EPOCH_MS
+from mainspring.wire.instants import to_instant
 from tests.support.simulated_jobs import START, World, simulate
 
 
@@ -187,8 +193,140 @@ def test_the_ledger_is_filtered_and_paged() -> None:
                 if page.next_cursor is None:
                     break
                 request = ListRuns(limit=2, cursor=page.next_cursor)
-            assert [identity.split("@")[0] for identity in seen] == ["a"] * 7 + ["b"] * 2
+            assert [identity.split("@")[0] for identity in seen] == ["a", "a", "b", "a", "a", "a", "b", "a", "a"]
             assert len(set(seen)) == 9
+
+    simulate(main)
+
+
+def _stamps(runs: Sequence[RunView]) -> list[tuple[datetime, str]]:
+    return [(run.scheduled_at, run.name) for run in runs]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 1000])
+@pytest.mark.parametrize("wanted", [{}, {"states": ("skipped",)}, {"kinds": ("manual", "catchup")}])
+def test_the_runs_of_all_jobs_are_in_the_order_of_their_instants_page_by_page(
+    limit: int, wanted: dict[str, Any]
+) -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            for number in range(4):
+                await world.create(f"job{number}", f"*/{5 + number} * * * *", overlap="skip", timeout_seconds=1000.0)
+            await world.create("paused", "* * * * *", paused=True)
+            await world.until(1000)
+            await instance.jobs.trigger(TriggerJob(name="job2"))
+            await world.until(1803)
+            await instance.jobs.resume(ResumeJob(name="paused"))
+            await world.until(1900)
+            names = [job.name for job in (await instance.jobs.list(ListJobs())).jobs]
+            each = [run for name in names for run in await world.runs(name, **wanted)]
+            expected = sorted(each, key=lambda run: run.name)
+            expected.sort(key=lambda run: run.scheduled_at, reverse=True)
+            assert len(expected) == len(each)
+            seen: list[RunView] = []
+            cursor: str | UnsetType | None = UNSET
+            while cursor is not None:
+                page = await instance.jobs.runs(ListRuns(limit=limit, cursor=cursor, **wanted))
+                assert len(page.runs) <= limit
+                seen += page.runs
+                cursor = page.next_cursor
+            assert _stamps(seen) == _stamps(expected)
+            bounds: dict[str, Any] = {"since": EPOCH_MS + 600_000, "until": EPOCH_MS + 1_200_000}
+            some = await instance.jobs.runs(ListRuns(limit=1000, **bounds, **wanted))
+            within = [run for name in names for run in await world.runs(name, **bounds, **wanted)]
+            assert sorted(_stamps(some.runs)) == sorted(_stamps(within))
+
+    simulate(main)
+
+
+def test_a_page_of_all_jobs_reads_one_entry_of_each_and_few_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledgers, "FIRST_ENTRIES", 1)
+
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            for number in range(50):
+                await world.create(f"job{number:02}", "* * * * *" if number < 5 else "0 * * * *")
+            await world.until(3605)
+            reads = 0
+            scan = world.store.scan_records
+
+            async def counted(collection: str, **how: Any) -> list[Record]:
+                nonlocal reads
+                reads += collection.startswith("launch:")
+                return await scan(collection, **how)
+
+            monkeypatch.setattr(world.store, "scan_records", counted)
+            page = await instance.jobs.runs(ListRuns(limit=100))
+            assert len(page.runs) == 100
+            assert {run.scheduled_at for run in page.runs[:50]} == {to_instant(EPOCH_MS + 3_600_000)}
+            assert reads <= 50 + 50 + 5 * 6
+
+    simulate(main)
+
+
+def test_a_list_of_all_jobs_that_finds_little_ends_early_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "ENTRIES_LIMIT", 10)
+    monkeypatch.setattr(runs, "_AT_ONCE", 5)
+
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            for name in ("a", "b"):
+                await world.create(name, "* * * * *")
+            await world.until(605)
+            request = ListRuns(states=("failed",))
+            for _ in range(2):
+                page = await instance.jobs.runs(request)
+                assert page.runs == ()
+                assert page.next_cursor is not None
+                request = replace(request, cursor=page.next_cursor)
+            assert (await instance.jobs.runs(request)).next_cursor is None
+
+    simulate(main)
+
+
+def test_the_runs_of_too_many_jobs_are_not_listed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "JOBS_LIMIT", 2)
+
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            for name in ("a", "b", "c"):
+                await world.create(name)
+            with pytest.raises(InvalidInput, match="Expected the name of a job"):
+                await instance.jobs.runs(ListRuns())
+            assert (await instance.jobs.runs(ListRuns(name="a"))).runs == ()
+
+    simulate(main)
+
+
+def test_what_a_function_raises_is_told_as_the_reason() -> None:
+    async def main(world: World) -> None:
+        async def fail(_: DueJob) -> None:
+            raise ValueError("no such customer")
+
+        world.behave = fail
+        async with world.running():
+            await world.create(retry_policy=RetryPolicy(max_attempts=1))
+            await world.until(3601)
+            [run] = await world.runs()
+            assert (run.state, run.status) == ("failed", 500)
+            assert run.reason.startswith("The handler 'work' raised ValueError: no such customer.")
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("max_runs", [1, 3, 12])
+def test_the_next_instant_of_a_job_is_right_up_to_its_last_run(max_runs: int) -> None:
+    async def main(world: World) -> None:
+        """Several runs are planned ahead."""
+        async with world.running() as instance:
+            await world.create(schedule="*/2 * * * * *", seconds=True, max_runs=max_runs)
+            for number in range(max_runs):
+                await world.until(2 * number + 0.5)
+                job = await instance.jobs.get(JobRef(name="job"))
+                assert job.next_at == to_instant(EPOCH_MS + 2000 * (number + 1))
+            await world.until(2 * max_runs + 0.5)
+            job = await instance.jobs.get(JobRef(name="job"))
+            assert (job.next_at, job.state) == (None, "finished")
 
     simulate(main)
 

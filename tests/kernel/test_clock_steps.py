@@ -40,7 +40,7 @@ def test_what_was_left_in_the_store_is_sent_after_a_small_step_back(notices: boo
     simulate(scenario, EngineSettings(window_limit=64))
 
 
-@pytest.mark.parametrize("step_ms", [-2000, -60_000, -HOUR_MS])
+@pytest.mark.parametrize("step_ms", [-2000, -60_000, pytest.param(-HOUR_MS, marks=pytest.mark.slow)])
 def test_what_was_left_is_sent_once_it_is_due_again(step_ms: int) -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.behave = lambda _: (0.5, done())
@@ -58,6 +58,7 @@ def test_what_was_left_is_sent_once_it_is_due_again(step_ms: int) -> None:
     simulate(scenario, EngineSettings(window_limit=8))
 
 
+@pytest.mark.slow
 def test_what_lies_after_a_step_back_is_not_read_again_and_again() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.store = store = TroubledStore(cluster.store)

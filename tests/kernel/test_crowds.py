@@ -57,6 +57,25 @@ def test_more_destinations_than_the_window_holds_are_all_served() -> None:
     simulate(scenario, EngineSettings(window_limit=256, in_flight_limit=128))
 
 
+def test_a_long_queue_of_one_destination_is_refilled_before_it_is_empty_and_read_less_than_twice() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        cluster.foreign_writes = nobody_else
+        cluster.lane_limit = 128
+        cluster.behave = lambda _: (0.02, done())
+        await cluster.join("a")
+        due_at = cluster.clock.now_ms() + 5_000
+        for number in range(8_000):
+            await cluster.create(f"t{number}", in_ms=due_at - cluster.clock.now_ms(), url="http://host")
+        await asyncio.sleep(10)
+        assert len(cluster.ledger.sendings) == 8_000
+        # 63 rounds of 128 calls, and nothing between them. Read twice: when it is due, and when there is room for it.
+        assert max(sending.at for sending in cluster.ledger.sendings) - due_at <= 63 * 20
+        assert store.rows_read < 2 * 8_000
+
+    simulate(scenario, EngineSettings(window_limit=1024, page_size=64))
+
+
 def test_dead_destinations_without_number_leave_room_for_those_that_answer() -> None:
     async def scenario(cluster: Cluster) -> None:
         def behave(timer: Timer) -> tuple[float, Ending]:

@@ -52,6 +52,28 @@ def test_a_timer_created_again_while_the_call_of_its_twin_is_in_flight_fires_too
     simulate(scenario)
 
 
+def test_a_row_in_another_shard_with_the_uuid_of_one_in_flight_fires_when_that_is_over() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.behave = lambda _: (5.0, done())
+        cluster.foreign_writes = nobody_else
+        await cluster.join("a")
+        old = await cluster.create("t", payload='"old"')
+        await asyncio.sleep(0.5)
+        await cluster.delete("t")
+        elsewhere = next(shard for shard in NAMESPACE.shards if shard != old.shard_id)
+        new = replace(old, shard_id=elsewhere, payload='"new"', due_at=cluster.clock.now_ms(), version=77)
+        assert await cluster.store.write([Put(new, 0)]) == [Verdict.APPLIED]
+        cluster.announce(new)
+        await asyncio.sleep(30)
+        assert [sending.timer.payload for sending in cluster.ledger.of("t")] == ['"old"', '"new"']
+
+    simulate(scenario)
+
+
+async def nobody_else() -> int:
+    return 0
+
+
 def test_a_record_of_an_outcome_whose_answer_was_lost_is_the_only_one() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.store = store = TroubledStore(cluster.store)

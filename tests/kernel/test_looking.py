@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from mainspring.errors import StoreUnavailable
+from mainspring.kernel.reader import BREATH
 from mainspring.kernel.settings import EngineSettings
-from mainspring.model import Result
+from mainspring.model import Result, Timer
 from mainspring.store import BATCH_LIMIT, START
 from tests.support.engine_cluster import NAMESPACE, Cluster, Member, done, simulate
 
@@ -319,3 +321,64 @@ def test_a_page_that_comes_late_does_not_move_what_a_sweep_has_bookmarked_meanwh
         assert len(cluster.ledger.sendings) == 80
 
     simulate(scenario, EngineSettings(window_limit=8))
+
+
+def test_others_get_a_turn_while_a_long_page_is_offered() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        member = await cluster.join("a")
+        count = 4 * BREATH * len(NAMESPACE.shards)
+        for n in range(count):
+            await cluster.create(f"t{n}", in_ms=10_000)
+        turn = 0
+        ticking: list[asyncio.Task[None]] = []
+        offered: Counter[tuple[int, int]] = Counter()
+        dispatcher = member.engine.dispatcher
+        offer = dispatcher.offer
+
+        async def take_turns() -> None:
+            nonlocal turn
+            while offered.total() < count:
+                turn += 1
+                await asyncio.sleep(0)
+
+        def counted(timers: Iterable[Timer], page: int) -> None:
+            if not ticking:
+                ticking.append(asyncio.create_task(take_turns()))
+            offered.update((turn, timer.shard_id) for timer in timers)
+            offer(timers, page)
+
+        dispatcher.offer = counted  # type: ignore[method-assign]
+        await asyncio.sleep(20)
+        assert offered.total() >= count
+        assert max(offered.values()) == BREATH
+
+    simulate(scenario)
+
+
+def test_what_was_read_is_called_while_another_shard_is_still_being_read() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        member = await cluster.join("a")
+        for n in range(40):
+            await cluster.create(f"t{n}", in_ms=10_000)
+        load_due = member.store.load_due
+
+        async def slow_in_one(shard_id: int, **arguments: Any) -> Any:
+            if shard_id == NAMESPACE.shards[0]:
+                await asyncio.sleep(0.15)
+            return await load_due(shard_id, **arguments)
+
+        setattr(member.store, "load_due", slow_in_one)  # noqa: B010 - it has what its store has
+        await asyncio.sleep(20)
+        late = {
+            is_slow: max(
+                sending.at - sending.timer.due_at
+                for sending in cluster.ledger.sendings
+                if (sending.timer.shard_id == NAMESPACE.shards[0]) is is_slow
+            )
+            for is_slow in (False, True)
+        }
+        assert len(cluster.ledger.sendings) == 40
+        assert late[False] < 10
+        assert late[True] >= 150
+
+    simulate(scenario)

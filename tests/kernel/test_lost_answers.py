@@ -402,17 +402,18 @@ def test_unsent_attempts_of_rows_that_were_deleted_or_moved_keep_no_other_from_b
         for number in range(100):
             await cluster.create(f"t{number}", in_ms=1000)
         store.lose_answers = {"begin"}
-        await asyncio.sleep(1.2)
-        for number in range(100):
-            if number % 2:
-                await cluster.delete(f"t{number}")
-            else:
-                await cluster.change(f"t{number}", state=State.SCHEDULED, due_at=cluster.clock.now_ms() + 3_600_000)
+        await asyncio.sleep(1.1)
+        sent = {sending.timer.timer_id for sending in cluster.ledger.sendings}
+        unsent = [id for number in range(100) if (id := f"t{number}") not in sent]
+        for id in unsent[::2]:
+            await cluster.delete(id)
+        for id in unsent[1::2]:
+            await cluster.change(id, state=State.SCHEDULED, due_at=cluster.clock.now_ms() + 3_600_000)
         store.lose_answers = set()
         for number in range(100):
             await cluster.create(f"u{number}")
         await asyncio.sleep(30)
-        assert len(await cluster.rows()) == 50
-        assert len(cluster.ledger.sendings) == 100
+        assert {row.timer_id for row in await cluster.rows()} == set(unsent[1::2])
+        assert len(cluster.ledger.sendings) == 100 + len(sent)
 
     simulate(scenario, EngineSettings(window_limit=8))

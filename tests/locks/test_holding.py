@@ -166,7 +166,7 @@ async def test_failure_to_get_a_lock_is_a_debug_line(caplog: pytest.LogCaptureFi
     finally:
         logger.removeHandler(caplog.handler)
     lines = {(line.levelname, line.getMessage(), line.__dict__["fields"]["owner"]) for line in caplog.records}
-    assert lines == {("DEBUG", "a lock is held by somebody else", "ann")}
+    assert lines == {("DEBUG", "a lock is held by somebody else  lock=n owner=ann", "ann")}
 
 
 async def test_a_lock_whose_answer_was_lost_is_got_by_the_next_try_of_the_same_program() -> None:

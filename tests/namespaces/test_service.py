@@ -48,7 +48,7 @@ async def test_shards_are_bounded_in_all_and_the_error_says_what_to_do(tmp_path:
     config = Config(store="memory://", data_dir=str(tmp_path), drain_seconds=0.2, shard_limit=4_200)
     async with Instance(config) as instance:
         await instance.namespaces.create(CreateNamespace(name="large", shard_count=4096))
-        with pytest.raises(Conflict, match=r"at most 4200 shards in all .*shard_limit.*drop-namespace") as refused:
+        with pytest.raises(Conflict, match=r"at most 4200 shards in all .*shard_limit.*namespace delete") as refused:
             await instance.namespaces.create(CreateNamespace(name="too-large", shard_count=256))
         assert [error.pointer for error in refused.value.errors] == ["/shardCount"]
         await instance.namespaces.create(CreateNamespace(name="small", shard_count=16))
@@ -86,6 +86,24 @@ async def test_as_many_shards_as_there_may_be_are_claimed_in_seconds(tmp_path: P
         assert instance.engine.owned_shards == 3 * 4096 + 16
         assert instance.ownership.valid()
         assert time.monotonic() - began < config.lease_seconds
+
+
+async def test_all_system_namespaces_have_as_many_shards_as_the_first_whatever_an_instance_is_configured_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path / 'm.db'}"
+
+    def config(shards: int) -> Config:
+        return Config(store=url, data_dir=str(tmp_path), drain_seconds=0.2, system_shards=shards)
+
+    async with Instance(config(64)) as instance:
+        assert (await instance.namespaces.system("mainspring.first")).shard_count == 64
+    assert "system_shards" not in caplog.text
+    async with Instance(config(32)) as instance:
+        assert (await instance.namespaces.system("mainspring.first")).shard_count == 64
+        assert (await instance.namespaces.system("mainspring.second")).shard_count == 64
+    [warning] = [record for record in caplog.records if "system_shards is for new clusters" in record.message]
+    assert vars(warning)["fields"] == {"setting": 32, "present": 64}
 
 
 class SlowScans(MemoryStore):

@@ -47,7 +47,7 @@ async def main(store: str, target: str) -> None:
 
 async def all_delivered(ms: Mainspring) -> bool:
     """Whether every result was acknowledged: none will come again."""
-    fetches = [await ms.fetches.get(summary.req_id) async for summary in ms.fetches.list()]
+    fetches = [await ms.fetches.get(summary.req_id) async for summary in ms.fetches.iterate()]
     return all(fetch.delivery.state == "delivered" for fetch in fetches)
 
 

@@ -45,6 +45,20 @@ class Accounts(Origin):
     def ask_by_function(self, url: str) -> str:
         return proxy_fetch(self, RequestSync(url, json={"id": self.id}), self.ctn().noted("plain"), timeout=5)
 
+    def ask_under_a_known_id(self, url: str) -> str:
+        req_id = self.new_req_id()
+        request = RequestSync(url, json={"reference": req_id})
+        self.state["reference"] = self.svc.proxy_fetch(request, self.ctn().noted("known"), req_id=req_id)
+        return req_id
+
+    def ask_under(self, url: str, req_id: str) -> None:
+        self.svc.proxy_fetch(url, self.ctn().noted("own"), req_id=req_id)
+
+    def ask_twice_under_one_id(self, url: str) -> None:
+        req_id = self.new_req_id()
+        for _ in range(2):
+            self.ask_under(url, req_id)
+
     def ask_far(self, url: str) -> str:
         return self.svc.proxy_fetch(url, self.ctn().noted("far"), executor="far")
 
@@ -320,3 +334,26 @@ async def _kept_long_ago(ms: Mainspring, name: str, origin_id: str) -> Any:
     await store.put_record(OUTBOX, "0", msgspec.json.encode(entry), expect=0, now=clock.now_ms())
     async for kept in Outbox(store, clock).left(older_than=1):
         yield kept
+
+
+async def test_an_origin_knows_its_req_id_before_it_asks(target: TargetServer) -> None:
+    async with program() as ms:
+        req_id = await ms.origin(Accounts, "ann").ask_under_a_known_id(target.url + "/")
+        state = await results(ms, "ann")
+        assert (state["reference"], state["results"]) == (req_id, ["known 200"])
+    [sent] = target.requests
+    assert msgspec.json.decode(sent.body) == {"reference": req_id}
+    assert sent.headers["idempotency-key"] == req_id
+
+
+async def test_a_req_id_of_another_unit_or_a_used_one_is_refused(target: TargetServer) -> None:
+    async with program() as ms:
+        ann = ms.origin(Accounts, "ann")
+        used = await ann.ask_under_a_known_id(target.url + "/")
+        for ask in (
+            ann.ask_under(target.url, used),
+            ann.ask_under(target.url, "payment-1"),
+            ann.ask_twice_under_one_id(target.url),
+        ):
+            with pytest.raises(InvalidInput, match=r"self\.new_req_id"):
+                await ask

@@ -18,7 +18,7 @@ lives = open({lives!r}, "a+b")
 lives.write(b"x")
 lives.flush()
 is_first = lives.tell() == 1
-os.write(1, b"ready\\n")
+os.write(1, b"ready 1\\n")
 while True:
     time.sleep(0.02)
     if not is_first:

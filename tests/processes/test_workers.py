@@ -123,6 +123,68 @@ async def test_workers_end_with_their_supervisor_however_it_ends(tmp_path: Path)
         await until(look, seconds=10, what="an end of the workers")
 
 
+def samples(text: str, name: str) -> dict[str, float]:
+    """By worker, added up over all other labels."""
+    found: dict[str, float] = {}
+    for worker, number in re.findall(rf'^{name}\{{worker="(\d+)"[^}}]*\}} (\S+)$', text, re.MULTILINE):
+        found[worker] = found.get(worker, 0.0) + float(number)
+    return found
+
+
+async def scraped(server: ServerProcess) -> str:
+    async with server.client() as client:  # a new connection, which any of the workers may get
+        return await client.metrics()
+
+
+async def test_a_scrape_of_any_worker_shows_all_of_them_and_no_counter_goes_back(
+    tmp_path: Path, target: TargetServer
+) -> None:
+    settings = {"workers": "2", "access_log": "true", "log_level": "warning"}
+    async with serving(tmp_path, **settings) as server, AsyncClient(server.url, TOKEN, retries=5) as client:
+        views = await instances(client, 2)
+        for n in range(30):
+            async with server.client() as other:
+                await other.timers.create(f"t{n}", callback_url=f"{target.url}/status/500", delay_seconds=0)
+        await target.wait_for(30, seconds=10)
+        before: dict[str, float] = {}
+        for _ in range(20):
+            text = await scraped(server)
+            assert "mainspring_workers_shown 2" in text
+            assert text.count("# TYPE mainspring_timer_writes_total counter") == 1
+            writes = samples(text, "mainspring_timer_writes_total")
+            assert set(writes) == {"0", "1"}
+            assert sum(writes.values()) == 30
+            assert sum(samples(text, "mainspring_owned_shards").values()) == 16
+            requests = samples(text, "mainspring_http_requests_total")
+            assert all(requests[worker] >= count for worker, count in before.items())
+            before = requests
+        assert before["0"] > 0
+        assert before["1"] > 0
+        log = server.log.read_text()
+        assert {json.loads(line)["timer_id"] for line in log.splitlines() if "an attempt failed" in line} == {
+            f"t{n}" for n in range(30)
+        }
+        assert log.count('"POST /v1/timers/create 200"') == 30
+        assert TOKEN not in log
+        os.kill(pid_of(views[0]), signal.SIGSTOP)  # it keeps its share of connections, but the other answers for itself
+        try:
+            shown = await _shown(server)
+        finally:
+            os.kill(pid_of(views[0]), signal.SIGCONT)
+        assert shown == "mainspring_workers_shown 1"
+
+
+async def _shown(server: ServerProcess) -> str:
+    """By the first of many scrapes that is answered: each may get to the worker that does not answer."""
+    scrapes = [asyncio.create_task(scraped(server)) for _ in range(16)]
+    async with asyncio.timeout(12):  # the supervisor replaces a worker that is silent for 15 s
+        text = await next(asyncio.as_completed(scrapes))
+    for scrape in scrapes:
+        scrape.cancel()
+    await asyncio.gather(*scrapes, return_exceptions=True)
+    return "\n".join(re.findall("^mainspring_workers_shown.*$", text, re.MULTILINE))
+
+
 async def test_a_port_that_is_taken_is_refused_at_once(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         server = ServerProcess(tmp_path, workers="2", port=str(taken.getsockname()[1]))

@@ -93,6 +93,26 @@ async def test_the_payments_example_takes_each_result_once_and_knows_what_may_ha
             assert (await sender.send(Call("POST", url + "/results", (), b"{}", 5000))).status == 401
 
 
+async def test_the_payments_example_waits_for_its_server(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    with running_server(tmp_path / "server") as server, Client(server.url, server.token) as client:
+        secret = client.namespaces.get("default").secret
+    port = free_ports()[0]
+    there = f"http://127.0.0.1:{port}"
+    command = (sys.executable, str(EXAMPLES / "payments.py"), "0", secret, there, server.token)
+    async with (
+        TargetServer() as bank,
+        running(*command, str(tmp_path / "payments.db")) as payments,
+        Sender(guard=Guard(allow_loopback=True)) as sender,
+    ):
+        url = (await line_with(payments, "receiving at")).split()[-1]
+        body = json.dumps({"order": 1, "url": bank.url + "/"}).encode()
+        assert (await sender.send(Call("POST", url + "/pay", (), body, 5000))).status == 202
+        await line_with(payments, "Mainspring has not accepted payment-1 yet")
+        with running_server(tmp_path / "server", "", "--port", str(port)):
+            assert await line_with(payments, "taken:") == "taken: payment-1\n"
+
+
 # --- the tutorial -----------------------------------------------------------------------------------------
 
 
@@ -117,7 +137,7 @@ async def test_the_tutorial_works_as_written(tmp_path: Path) -> None:
     }
     async with asyncio.timeout(120), AsyncExitStack() as stack:
         for block in blocks():
-            text = block.replace("8700", str(api)).replace("8711", str(receiver))
+            text = block.replace("8700", str(api)).replace("8712", str(receiver))
             text = text.replace("make serve", "exec mainspring serve")
             script = f"set -euo pipefail; cd '{tmp_path}'\n{text}"
             started = await stack.enter_async_context(running("bash", "-c", script, **environment))

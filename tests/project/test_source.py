@@ -79,11 +79,22 @@ def test_modules_are_named_after_responsibilities() -> None:
     assert [name(path) for path in SOURCES if VAGUE_NAMES & {*path.parts, path.stem}] == []
 
 
-@pytest.mark.parametrize("tool", ["generate_sync.py", "generate_docs.py"])
+@pytest.mark.parametrize("tool", ["generate_sync", "generate_docs"])
 def test_generated_files_are_up_to_date(tool: str) -> None:
-    command = [sys.executable, str(ROOT / "tools" / tool), "--check"]
+    command = [sys.executable, "-m", f"tools.{tool}", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr + "Run `make generate`."
+
+
+@pytest.mark.parametrize("tool", ["generate_sync", "generate_docs"])
+@pytest.mark.parametrize("argument", ["--help", "--chekc"])
+def test_a_generator_that_is_asked_for_anything_else_writes_nothing_and_says_what_it_takes(
+    tool: str, argument: str
+) -> None:
+    command = [sys.executable, "-m", f"tools.{tool}", argument]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"Expected nothing or --check, got {argument}" in done.stderr
 
 
 def test_no_test_imports_from_another() -> None:

@@ -48,7 +48,7 @@ class Redirecting:
 async def test_headers_that_may_be_secret_go_to_the_first_origin_only(location: str, is_same: bool) -> None:
     sender = Redirecting(location)
     request = OutboundRequest(url="https://api.example/", headers=SECRETS | HARMLESS, max_redirects=3)
-    await call(sender, request, timeout_ms=1000, clock=SystemClock())
+    await call(sender, request, req_id="r", timeout_ms=1000, clock=SystemClock())
     first, second = (dict(call.headers) for call in sender.calls)
     assert first == SECRETS | HARMLESS
     assert second == (first if is_same else HARMLESS)
@@ -57,5 +57,5 @@ async def test_headers_that_may_be_secret_go_to_the_first_origin_only(location: 
 async def test_what_was_left_behind_does_not_come_back_with_a_redirect_home() -> None:
     sender = Redirecting("https://other.example/")
     request = OutboundRequest(url="https://api.example/", headers=SECRETS, max_redirects=3)
-    await call(sender, request, timeout_ms=1000, clock=SystemClock())
+    await call(sender, request, req_id="r", timeout_ms=1000, clock=SystemClock())
     assert set(dict(sender.calls[-1].headers)) == {"user-agent"}

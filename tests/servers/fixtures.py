@@ -5,6 +5,7 @@
 - `start_server("postgresql")` starts one for this test alone, to be killed, paused and started again. A test that
   uses it says so: `@pytest.mark.server("postgresql")`.
 - `fleet.get(SERVERS[name])` is the shared server by name, for parameters that come from `server_params(...)`.
+- `store_url` is an empty store that several processes can share, on one database after the other.
 
 Tests that need servers carry the marker `server`; `-m "not server"` leaves them out. A test whose server cannot be
 obtained is skipped, and the end of the run names the server; in continuous integration (`CI=true`), the run fails.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +44,9 @@ def server_params(*names: str) -> list[ParameterSet]:
     return [pytest.param(name, marks=pytest.mark.server(name)) for name in names]
 
 
+SHARED_STORES = ["sqlite", *server_params("postgresql", "mysql", "mongodb")]
+
+
 @pytest.fixture(scope="session")
 def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
     config = request.config
@@ -52,6 +57,14 @@ def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
     yield fleet
     fleet.close()
     getattr(config, "workeroutput", {})["missing"] = fleet.missing
+
+
+@pytest.fixture(params=SHARED_STORES)
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/shared.db"
+    fleet: Fleet = request.getfixturevalue("fleet")
+    return fleet.get(SERVERS[request.param]).fresh()
 
 
 @pytest.fixture
@@ -127,7 +140,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if missing := config.stash.get(_MISSING, None):
-        terminalreporter.section("servers that were not tested", red=True, bold=True)
+        terminalreporter.section("servers and tools that were not tested with", red=True, bold=True)
         for name, reason in missing.items():
             terminalreporter.line(f"{name}: {reason}", red=True)
 

@@ -111,7 +111,7 @@ async def test_a_row_that_changed_between_look_and_write_is_decided_again(
     assert await user.write([Remove(gone.key, 1), Remove(again.key, 1), Put(made, 0)]) == [APPLIED] * 3
     held.goes_on.set()
     assert await begin == [APPLIED, STALE, APPLIED]
-    listed = await user.list_timers([shard_id], TimerFilter(), after=START, limit=9)
+    listed = (await user.list_timers([shard_id], TimerFilter(), after=START, limit=9)).timers
     assert [(row.timer_id, row.due_at, row.attempts) for row in listed] == [("same", NOW, 1), ("again", NOW + 1, 1)]
 
 
@@ -146,7 +146,7 @@ async def test_instances_that_write_to_one_shard_at_once_lose_nothing(
             await create(store, timer(f"{lane}-{n}", shard_id=shard_id))
 
     await asyncio.gather(*(write(lane, store) for lane, store in enumerate(stores * 2)))
-    listed = await stores[0].list_timers([shard_id], TimerFilter(), after=START, limit=999)
+    listed = (await stores[0].list_timers([shard_id], TimerFilter(), after=START, limit=999)).timers
     assert {row.timer_id for row in listed} == {f"{lane}-{n}" for lane in range(6) for n in range(15)}
 
 
@@ -156,7 +156,7 @@ async def test_of_instances_that_change_one_row_exactly_one_wins(stores: list[Ca
         changes = [Put(timer("a", shard_id=shard_id, due_at=NOW + n), version) for n in range(3)]
         verdicts = await asyncio.gather(*(store.write([change]) for store, change in zip(stores, changes, strict=True)))
         assert sorted(verdict[0].value for verdict in verdicts) == ["applied", "stale", "stale"]
-        [row] = await stores[0].list_timers([shard_id], TimerFilter(), after=START, limit=9)
+        [row] = (await stores[0].list_timers([shard_id], TimerFilter(), after=START, limit=9)).timers
         assert row.version == version + 1
         assert row == (await stores[1].get([row.key]))[0]
 

@@ -12,7 +12,7 @@ from bson import Int64
 from pymongo.errors import OperationFailure
 
 from mainspring.errors import ConfigError, StoreUnavailable
-from mainspring.model import Shard, State
+from mainspring.model import FOREVER, Shard, State
 from mainspring.store import START, Begin, Finish, Position, Put, Remove, TimerFilter, Verdict
 from mainspring.stores.mongodb import MongoDBStore, queries
 from mainspring.stores.mongodb.connection import Client, Collections, collections_of, make_client
@@ -206,7 +206,9 @@ class TestFence:
         counted: dict[int, int] = {}
 
         async def begun_under(fence: int) -> int:
-            listed = await store.list_timers([0], TimerFilter(states=(State.RUNNING,)), after=START, limit=1000)
+            listed = (
+                await store.list_timers([0], TimerFilter(states=(State.RUNNING,)), after=START, limit=1000)
+            ).timers
             return sum(row.fence == fence for row in listed)
 
         async def begin(owner: MongoDBStore, item: Begin) -> Verdict | None:
@@ -281,17 +283,17 @@ class TestDocuments:
         await create(store, *(timer(name) for name in names))
         for prefix in ("a\U0010ffff", "\U0010ffff", "\ud7ff", "\ue000"):
             where = TimerFilter(id_prefix=prefix)
-            listed = await store.list_timers([0], where, after=START, limit=9)
+            listed = (await store.list_timers([0], where, after=START, limit=9)).timers
             assert {row.timer_id for row in listed} == {name for name in names if name.startswith(prefix)}
 
     async def test_a_list_over_more_shards_than_one_query_merges_is_in_order(self, store: MongoDBStore) -> None:
         rows = [timer(f"t{n}", shard_id=n, due_at=NOW + n * 7 % 50) for n in range(2 * queries.SHARDS_PER_LIST + 9)]
         await create(store, *rows)
         ordered = sorted(rows, key=lambda row: (row.due_at, row.uuid))
-        listed = await store.list_timers(range(300), TimerFilter(), after=START, limit=40)
+        listed = (await store.list_timers(range(300), TimerFilter(), after=START, limit=40)).timers
         assert listed == ordered[:40]
         after = Position(listed[-1].due_at, listed[-1].uuid)
-        assert await store.list_timers(range(300), TimerFilter(), after=after, limit=40) == ordered[40:80]
+        assert (await store.list_timers(range(300), TimerFilter(), after=after, limit=40)).timers == ordered[40:80]
 
     async def test_the_earliest_instants_of_many_shards_cost_one_key_each(
         self, store: MongoDBStore, raw: Collections
@@ -302,6 +304,34 @@ class TestDocuments:
         await raw.timers.database.command("profile", 0)
         [profiled] = await raw.timers.database["system.profile"].find({"command.aggregate": raw.timers.name}).to_list()
         assert profiled["keysExamined"] <= 12
+
+    @pytest.mark.parametrize(
+        ("where", "found"),
+        [
+            (TimerFilter(states=(State.PARKED,), due_from=FOREVER), 3),
+            (TimerFilter(labels=(("k", "v"),), due_from=NOW + 10, due_to=NOW + 20), 10),
+            (TimerFilter(labels=(("k", "other"),)), 0),
+        ],
+    )
+    async def test_a_list_reads_a_bounded_part_of_the_due_order(
+        self,
+        store: MongoDBStore,
+        raw: Collections,
+        monkeypatch: pytest.MonkeyPatch,
+        where: TimerFilter,
+        found: int,
+    ) -> None:
+        monkeypatch.setattr("mainspring.store.LOOK_ROWS", 100)
+        await create(store, *(timer(f"t{n}", shard_id=n % 5, due_at=NOW + n, labels={"k": "v"}) for n in range(990)))
+        await create(store, *(timer(f"p{n}", due_at=FOREVER, state=State.PARKED) for n in range(3)))
+        await raw.timers.database.command("profile", 2)
+        page = await store.list_timers(range(5), where, after=START, limit=50)
+        await raw.timers.database.command("profile", 0)
+        assert len(page.timers) == found
+        profiled = raw.timers.database["system.profile"].find({"command.aggregate": raw.timers.name})
+        reads = await profiled.to_list()
+        assert sum(read["keysExamined"] for read in reads) < 300
+        assert sum(read["docsExamined"] for read in reads) <= 150
 
 
 class TestOpening:

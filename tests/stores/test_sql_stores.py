@@ -95,7 +95,7 @@ async def test_stores_that_change_the_same_few_rows_at_once_never_fail(store: Sq
         for seed, contender in enumerate([store, other] * 6):
             group.create_task(contend(contender, seed))
     assert len(won) > 100
-    rows = await store.list_timers([0], TimerFilter(), after=START, limit=99)
+    rows = (await store.list_timers([0], TimerFilter(), after=START, limit=99)).timers
     assert len({row.uuid for row in rows}) == len(rows) <= 11
 
 
@@ -176,7 +176,7 @@ async def test_names_of_255_characters_of_any_kind_fit_and_keep_their_order(stor
     rows = await create(store, *(timer(name, namespace=name, due_at=NOW + n) for n, name in enumerate(names)))
     assert await store.get([row.key for row in rows]) == rows
     for prefix in ("\x00", "\x01", "a\x01", "a ", "😀"):
-        listed = await store.list_timers([0], TimerFilter(id_prefix=prefix), after=START, limit=99)
+        listed = (await store.list_timers([0], TimerFilter(id_prefix=prefix), after=START, limit=99)).timers
         assert {row.timer_id for row in listed} == {name for name in names if name.startswith(prefix)}
     for name in names:
         assert await store.put_record(name, name, b"", expect=0, now=NOW)
@@ -189,7 +189,7 @@ async def test_labels_are_not_found_in_other_parts_of_a_timer(store: SqlStore) -
     await create(store, row)
     for labels, found in (((("k", "v"),), 1), ((("x", "y"),), 0), ((("deliveryId", row.detail.delivery_id),), 0)):
         where = TimerFilter(labels=labels)
-        assert len(await store.list_timers([0], where, after=START, limit=9)) == found
+        assert len((await store.list_timers([0], where, after=START, limit=9)).timers) == found
 
 
 async def test_expired_records_leave_the_database(database: Database, store: SqlStore) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import shutil
 import stat
 import threading
 from collections.abc import AsyncIterator, Awaitable, Iterator
@@ -113,7 +114,7 @@ async def test_a_file_that_cannot_grow_is_unavailable_until_it_can(store: SQLite
             await store.write([Put(timer(f"t{n}", payload='"' + "x" * 1000 + '"'), 0) for n in range(100)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    assert await store.list_timers([0], TimerFilter(), after=START, limit=999) == [timer("before")]
+    assert (await store.list_timers([0], TimerFilter(), after=START, limit=999)).timers == [timer("before")]
     await create(store, *(timer(f"t{n}") for n in range(100)))
 
 
@@ -124,7 +125,7 @@ async def test_a_full_disk_is_unavailable_until_there_is_room(tmp_path: Path) ->
         await store.open()
         with pytest.raises(StoreUnavailable, match=r"test\.db.*full"):
             await _write_until_refused(store)
-        assert len(await store.list_timers([0], TimerFilter(), after=START, limit=999)) > 10
+        assert len((await store.list_timers([0], TimerFilter(), after=START, limit=999)).timers) > 10
         (disk / "ballast").unlink()
         await create(store, timer("after"))
         await store.close()
@@ -145,7 +146,7 @@ async def test_a_failed_group_is_wholly_undone(store: SQLiteStore, other: apsw.C
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(answer) for answer in answers} == {StoreUnavailable}
     other.execute("ROLLBACK")
-    assert await store.list_timers([0], TimerFilter(), after=START, limit=99) == []
+    assert (await store.list_timers([0], TimerFilter(), after=START, limit=99)).timers == []
 
 
 async def test_a_value_that_cannot_be_stored_fails_alone(store: SQLiteStore) -> None:
@@ -221,6 +222,21 @@ async def test_who_writes_much_goes_in_turn_with_those_who_write_little() -> Non
     while waiting:
         groups.append(waiting.next_group())
     assert groups == [[small[0]], [large], [small[1]], [small[2]]]
+
+
+async def test_a_single_write_does_not_wait_for_all_bulk_writes_that_came_before_it() -> None:
+    """The lease is one: whoever creates timers by the thousand must not cost an instance its shards."""
+    waiting = GroupQueue[Write](Capacity(items=1_000))
+    bulk = [Write([Put(timer(f"t{number}"), 0)] * 1_000) for number in range(4)]
+    single = Write([Put(timer("single"), 0)])
+    for request in bulk[:2]:
+        waiting.add(request)
+    groups = [waiting.next_group()]
+    for request in (*bulk[2:], single):
+        waiting.add(request)
+    while waiting:
+        groups.append(waiting.next_group())
+    assert groups == [[bulk[0]], [single], *([request] for request in bulk[1:])]
 
 
 async def test_a_page_of_what_is_due_is_bounded_in_bytes_and_the_next_one_goes_on(store: SQLiteStore) -> None:
@@ -337,6 +353,23 @@ async def test_a_reader_that_holds_the_wal_stops_the_writes_at_the_limit_only(pa
     reader.close(True)
     await create(store, timer("after"))
     await store.close()
+
+
+async def test_a_start_does_not_wait_until_the_wal_of_a_killed_process_is_copied(path: str, tmp_path: Path) -> None:
+    store = SQLiteStore(path)
+    await store.open()
+    await create(store, timer("first"))
+    left = str(tmp_path / "left.db")
+    for suffix in ("", "-wal"):  # as a killed process leaves them
+        shutil.copyfile(path + suffix, left + suffix)
+    await store.close()
+    frames = _wal_bytes(left)
+    successor = SQLiteStore(left)
+    await successor.open()
+    assert _wal_bytes(left) == frames > 0
+    assert await successor.get([key_of("first")]) == [timer("first")]
+    await successor.close()
+    assert "left.db-wal" not in os.listdir(tmp_path)
 
 
 # Migrations

@@ -91,8 +91,8 @@ async def test_a_group_equals_its_requests_in_order(name: str, writer: Writer, t
     for store in (grouped, in_order):
         assert await store.shards([0, 7]) == await in_order.shards([0, 7])
         assert await store.history(A) + await store.history(B) == await in_order.history(A) + await in_order.history(B)
-    rows = await grouped.list_timers([0], TimerFilter(), after=START, limit=9)
-    assert rows == await in_order.list_timers([0], TimerFilter(), after=START, limit=9)
+    rows = (await grouped.list_timers([0], TimerFilter(), after=START, limit=9)).timers
+    assert rows == (await in_order.list_timers([0], TimerFilter(), after=START, limit=9)).timers
     await grouped.close()
 
 

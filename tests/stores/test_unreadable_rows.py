@@ -9,7 +9,7 @@ import pytest
 
 from mainspring import unreadable
 from mainspring.clock import SystemClock
-from mainspring.store import START, Store, TimerFilter
+from mainspring.store import START, Store, TimerFilter, timer_pages
 from mainspring.stores import store_from_url
 from mainspring.testing.timer_samples import NOW, create, key_of, timer
 from mainspring.testing.unreadable_conformance import UnreadableRowsConformance
@@ -74,8 +74,8 @@ async def test_a_name_that_is_no_text_stops_nobody(store: Store, url: str) -> No
     for limit in (1, 2, 9):
         page = await store.load_due(0, until=NOW, after=START, limit=limit)
         assert [row.timer_id for row in page.timers] == ["f"]
-        listed = await store.list_timers([0], TimerFilter(), after=START, limit=limit)
-        assert [row.timer_id for row in listed] == ["f"]
+        pages = [page async for page in timer_pages(store, [0], TimerFilter(), limit=limit)]
+        assert [row.timer_id for page in pages for row in page] == ["f"]
 
 
 @pytest.mark.parametrize("fresh_url", ["sqlite"], indirect=True)

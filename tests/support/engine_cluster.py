@@ -211,7 +211,7 @@ class Cluster:
 
     async def rows(self) -> list[Timer]:
         start = Position(-(2**62), "")
-        return await self.store.list_timers(list(NAMESPACE.shards), TimerFilter(), after=start, limit=100_000)
+        return (await self.store.list_timers(list(NAMESPACE.shards), TimerFilter(), after=start, limit=100_000)).timers
 
 
 def simulate(scenario: Callable[[Cluster], Coroutine[Any, Any, None]], settings: EngineSettings | None = None) -> None:

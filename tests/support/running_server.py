@@ -17,7 +17,11 @@ COMMAND = (sys.executable, "-c", "from mainspring.cli import main; main()")
 
 
 def clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
+    """Without settings, and without the width that pytest's workers claim to have."""
+    left_out = ("COLUMNS", "LINES")
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_") and name not in left_out
+    }
 
 
 @dataclass(frozen=True)

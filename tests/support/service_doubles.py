@@ -22,8 +22,11 @@ from mainspring.fetches.messages import (
     FetchStats,
     FetchView,
     ListFetches,
+    RedeliverFetches,
+    RedeliveryView,
     StatsView,
 )
+from mainspring.idempotency.messages import KeyRef, KeysPage, KeyView, ListKeys, SettleKey
 from mainspring.jobs.calendar.calendar import Dst
 from mainspring.jobs.messages import (
     BackfillJob,
@@ -39,6 +42,7 @@ from mainspring.jobs.messages import (
     PauseJob,
     PreviewJob,
     PreviewView,
+    RerunJob,
     ResumeJob,
     RunsPage,
     RunView,
@@ -48,10 +52,14 @@ from mainspring.jobs.messages import (
 from mainspring.model import Delivery, RetryPolicy, State
 from mainspring.namespaces.messages import (
     CreateNamespace,
+    DeleteNamespace,
+    DeletionView,
     ListNamespaces,
     NamespacePage,
     NamespaceRef,
     NamespaceView,
+    ReshardNamespace,
+    ReshardView,
     UpdateNamespace,
 )
 from mainspring.processes import server
@@ -70,6 +78,8 @@ from mainspring.timers.messages import (
     ListTimers,
     TimerPage,
     TimerRef,
+    TimerStats,
+    TimerStatsView,
     TimerView,
     UpdateTimer,
 )
@@ -84,7 +94,7 @@ def timer_view(timer_id: str, payload: Raw | UnsetType = Raw(b"null")) -> TimerV
         timer_id=timer_id,
         execute_at=NOW,
         callback_url="https://example.com/",
-        payload=Raw(b"null") if isinstance(payload, UnsetType) else payload,
+        payload_json=Raw(b"null") if isinstance(payload, UnsetType) else payload,
         headers={},
         retry_policy=None,
         callback_timeout_seconds=30.0,
@@ -159,13 +169,26 @@ class MemoryTimers:
 
     async def bulk_delete(self, request: BulkTimers) -> BulkView:
         self._enter()
-        return BulkView(matched=1, changed=0 if request.dry_run else 1, dry_run=request.dry_run)
+        return BulkView(matched=1, changed=1, dry_run=request.dry_run)
 
     async def bulk_park(self, request: BulkTimers) -> BulkView:
         return await self.bulk_delete(request)
 
     async def bulk_resume(self, request: BulkTimers) -> BulkView:
         return await self.bulk_delete(request)
+
+    async def stats(self, request: TimerStats) -> TimerStatsView:
+        self._enter()
+        return TimerStatsView(
+            namespace=request.namespace,
+            scheduled=1,
+            running=0,
+            retrying=0,
+            parked=0,
+            overdue=0,
+            next_due_at=NOW,
+            counts_are_minimum=False,
+        )
 
 
 def namespace_view(name: str) -> NamespaceView:
@@ -195,6 +218,23 @@ class MemoryNamespaces:
     async def update(self, request: UpdateNamespace) -> NamespaceView:
         return namespace_view(request.name)
 
+    async def delete(self, request: DeleteNamespace) -> DeletionView:
+        return DeletionView(
+            name=request.name,
+            dry_run=request.dry_run,
+            deleted=not request.dry_run,
+            closing_until=None,
+            timers=0,
+            parked=0 if request.dry_run else None,
+            history=None if request.dry_run else 0,
+            counts_are_minimum=False,
+            shards_done=0 if request.dry_run else 16,
+            shard_count=16,
+        )
+
+    async def reshard(self, request: ReshardNamespace) -> ReshardView:
+        return ReshardView(name=request.name, shard_count=32, first_shard=16, active=True, since=None, earlier=())
+
 
 def job_view(name: str) -> JobView:
     return JobView(
@@ -208,7 +248,7 @@ def job_view(name: str) -> JobView:
         route=None,
         method="POST",
         headers={},
-        body=Raw(b"null"),
+        body_json=Raw(b"null"),
         timeout_seconds=10.0,
         retry_policy=None,
         overlap="skip",
@@ -301,6 +341,9 @@ class MemoryJobs:
     async def backfill(self, request: BackfillJob) -> BackfillView:
         return BackfillView(name=request.name, instants=1, launched=1, first=NOW, last=NOW, dry_run=request.dry_run)
 
+    async def rerun(self, request: RerunJob) -> RunView:
+        return run_view(request.launch_id.partition("@")[0])
+
 
 def fetch_view(req_id: str) -> FetchView:
     return FetchView(
@@ -312,7 +355,7 @@ def fetch_view(req_id: str) -> FetchView:
         result_url=None,
         executor="in-process",
         labels={},
-        context=Raw(b"null"),
+        context_json=Raw(b"null"),
         created_at=NOW,
         started_at=None,
         watchdog_at=None,
@@ -341,6 +384,9 @@ class MemoryFetches:
     async def cancel(self, request: FetchRef) -> FetchView:
         return fetch_view(request.req_id)
 
+    async def redeliver(self, request: RedeliverFetches) -> RedeliveryView:
+        return RedeliveryView(matched=0, changed=0, dry_run=request.dry_run)
+
     async def stats(self, request: FetchStats) -> StatsView:
         return StatsView(
             pending=0,
@@ -356,6 +402,22 @@ class MemoryFetches:
         )
 
 
+class MemoryKeys:
+    """Every key is unknown until it is asked for."""
+
+    async def list(self, request: ListKeys) -> KeysPage:
+        return KeysPage(keys=(await self.get(KeyRef(scope="shop.charge", key="order-17")),))
+
+    async def get(self, request: KeyRef) -> KeyView:
+        return KeyView(scope=request.scope, key=request.key, state="unknown", attempt=1, started_at=NOW)
+
+    async def settle(self, request: SettleKey) -> KeyView:
+        return KeyView(scope=request.scope, key=request.key, state="done", attempt=1)
+
+    async def forget(self, request: KeyRef) -> KeyView:
+        return KeyView(scope=request.scope, key=request.key, state="free", attempt=1)
+
+
 class Edge:
     """An `Api` over the services in memory, with switches for tests."""
 
@@ -368,7 +430,10 @@ class Edge:
             timers=self.timers,
             jobs=self.jobs,
             fetches=self.fetches,
+            keys=MemoryKeys(),
             namespaces=MemoryNamespaces(),
+            delete_namespace=MemoryNamespaces().delete,
+            reshard_namespace=MemoryNamespaces().reshard,
             shards=self._shards,
             instances=self._instances,
             ready=self._ready,

@@ -16,6 +16,7 @@ from mainspring.config import Config
 from mainspring.delivery.call import Call, Reply
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
+from mainspring.failure_lines import FailureLines
 from mainspring.fetches.assembly import FetchesAssembly
 from mainspring.fetches.record import NAMESPACE
 from mainspring.fetches.service import FetchService
@@ -133,6 +134,7 @@ class World:
             is_dead=lambda _: False,
             address_of=lambda _: "",
             secret=lambda: "",
+            failures=FailureLines(clock.monotonic),
         )
         self.engine = Engine(
             store=store,

@@ -69,6 +69,28 @@ async def test_a_shard_with_more_than_one_batch_is_pruned_to_the_end(
     assert await attempts(instance, "default", "t") == 0
 
 
+async def test_history_is_removed_by_whole_days_and_a_day_is_looked_through_once(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    async def prune_history(shard_id: int, *, older_than: int, limit: int) -> int:
+        asked.append(older_than)
+        return 0
+
+    monkeypatch.setattr(instance.store, "prune_history", prune_history)
+    await instance._prune()
+    shards = len(asked)
+    assert shards > 0
+    assert all(instant % DAY_MS == 0 for instant in asked)
+    await instance._prune()
+    assert len(asked) <= 2 * shards  # more than `shards` only if midnight has passed meanwhile
+    pass_days(instance, 3)
+    seen = len(asked)
+    await instance._prune()
+    assert len(asked) == seen + shards
+
+
 async def test_shards_of_others_are_left_to_them(instance: Instance, target: TargetServer) -> None:
     await fired(instance, target, "default", "t")
     pass_days(instance, 9)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from mainspring.cluster.instance import Instance
 from mainspring.delivery.signatures import verify
@@ -24,6 +25,7 @@ from mainspring.timers.messages import (
     ListHistory,
     ListTimers,
     TimerRef,
+    TimerStats,
     TimerView,
     UpdateTimer,
 )
@@ -62,7 +64,7 @@ async def test_a_created_timer_is_there_as_it_was_asked_for(instance: Instance) 
     )
     assert view == await instance.timers.get(TimerRef(timer_id="t"))
     assert (view.execute_at, view.state, view.generation, view.attempts) == (at, State.SCHEDULED, 1, 0)
-    assert bytes(view.payload) == b'{"a": [1, 2.5, "\\u00e9"]}'
+    assert bytes(view.payload_json) == b'{"a": [1, 2.5, "\\u00e9"]}'
 
 
 async def test_creating_again_replaces_and_counts_the_generation(instance: Instance) -> None:
@@ -79,7 +81,7 @@ async def test_an_update_keeps_what_it_does_not_name(instance: Instance) -> None
     assert (second.payload, second.headers, second.execute_at) == (first.payload, first.headers, first.execute_at)
     assert (second.labels, second.generation, second.delivery_id) == ({"k": "w"}, 2, first.delivery_id)
     third = await instance.timers.update(change(payload=None, delaySeconds=60))
-    assert (bytes(third.payload), third.generation) == (b"null", 3)
+    assert (bytes(third.payload_json), third.generation) == (b"null", 3)
     assert third.delivery_id != first.delivery_id
 
 
@@ -182,14 +184,77 @@ async def test_lists_are_filtered_ordered_and_paged(instance: Instance) -> None:
             await instance.timers.list(ListTimers(cursor=wrong))
 
 
+async def test_a_request_looks_through_a_bounded_number_of_timers_and_the_next_one_goes_on(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.store.LOOK_ROWS", 20)
+    monkeypatch.setattr("mainspring.store.LOOK_SHARD_ROWS", 2)
+    for number in range(200):
+        await instance.timers.create(timer(f"often-{number}", delaySeconds=1000 + number))
+    await instance.timers.create(timer("rare", delaySeconds=5000))
+    await instance.timers.create(timer("still", delaySeconds=5000))
+    await instance.timers.park(TimerRef(timer_id="still"))
+    first = await instance.timers.list(ListTimers(id_prefix="rare"))
+    assert first.timers == ()
+    assert first.next_cursor is not None
+    found: list[str] = []
+    cursor: Any = first.next_cursor
+    while cursor is not None:
+        page = await instance.timers.list(ListTimers(id_prefix="rare", cursor=cursor))
+        found += [view.timer_id for view in page.timers]
+        cursor = page.next_cursor
+    assert found == ["rare"]
+    parked = await instance.timers.list(ListTimers(states=(State.PARKED,)))
+    assert [view.timer_id for view in parked.timers] == ["still"]
+    assert parked.next_cursor is None
+    assert (await instance.timers.bulk_delete(BulkTimers(id_prefix="rare"))).changed == 1
+
+
+async def test_timers_are_counted_by_state(instance: Instance) -> None:
+    for number in range(5):
+        await instance.timers.create(timer(f"t{number}"))
+    await instance.timers.park(TimerRef(timer_id="t1"))
+    stats = await instance.timers.stats(TimerStats())
+    counts = (stats.scheduled, stats.running, stats.retrying, stats.parked, stats.overdue, stats.counts_are_minimum)
+    assert counts == (4, 0, 0, 1, 0, False)
+    assert stats.next_due_at == (await instance.timers.get(TimerRef(timer_id="t0"))).execute_at
+    with pytest.raises(NotFound):
+        await instance.timers.stats(TimerStats(namespace="nowhere"))
+
+
+async def test_a_count_of_very_many_timers_is_cut_short_and_says_so(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.timers.service.COUNT_LIMIT", 1)
+    for number in range(3):
+        await instance.timers.create(timer(f"t{number}"))
+    assert (await instance.timers.stats(TimerStats())).counts_are_minimum
+
+
+async def test_a_batch_says_how_many_of_its_timers_replace_others_and_so_does_a_dry_run(instance: Instance) -> None:
+    await instance.timers.create(timer("there"))
+    items = tuple(Raw(msgspec.json.encode(timer(name))) for name in ("there", "new", "new"))
+    dry = await instance.timers.create_batch(CreateTimers(timers=items, dry_run=True))
+    assert (dry.created, dry.replaced, dry.failed) == (3, 2, 0)
+    with pytest.raises(NotFound):
+        await instance.timers.get(TimerRef(timer_id="new"))
+    wet = await instance.timers.create_batch(CreateTimers(timers=items))
+    assert (wet.created, wet.replaced, wet.failed) == (3, 2, 0)
+
+
 async def test_bulk_changes_say_what_they_would_do_first(instance: Instance) -> None:
     for number in range(12):
         await instance.timers.create(timer(f"t{number}", labels={"batch": str(number % 2)}))
     selection = {"labels": {"batch": "0"}}
     dry = await instance.timers.bulk_park(BulkTimers(**selection, dry_run=True))  # type: ignore[arg-type]
-    assert (dry.matched, dry.changed) == (6, 0)
+    assert (dry.matched, dry.changed) == (6, 6)
+    assert (await instance.timers.list(ListTimers(states=(State.PARKED,)))).timers == ()
     assert (await instance.timers.bulk_park(BulkTimers(labels={"batch": "0"}))).changed == 6
     assert len((await instance.timers.list(ListTimers(states=(State.PARKED,)))).timers) == 6
+    dry = await instance.timers.bulk_resume(BulkTimers(all=True, dry_run=True))
+    assert (dry.matched, dry.changed) == (12, 6), "only parked ones can be resumed"
+    dry = await instance.timers.bulk_delete(BulkTimers(all=True, dry_run=True))
+    assert (dry.matched, dry.changed) == (12, 12)
     assert (await instance.timers.bulk_resume(BulkTimers(states=(State.PARKED,)))).changed == 6
     with pytest.raises(InvalidInput, match="all: true"):
         await instance.timers.bulk_delete(BulkTimers())
@@ -401,7 +466,7 @@ async def test_a_batch_that_names_one_id_a_thousand_times_is_one_write_and_the_l
     generations = [item.timer.generation for item in batch.results[:-1] if item.timer]
     assert generations == list(range(1, 1000))
     stored = await instance.timers.get(TimerRef(timer_id="same"))
-    assert (stored.payload, stored.generation) == (msgspec.Raw(b"998"), 999)
+    assert (stored.payload, stored.generation) == (998, 999)
     again = await instance.timers.create_batch(CreateTimers(timers=(raw[0], raw[1])))
     assert [item.timer.generation for item in again.results if item.timer] == [1000, 1001]
 

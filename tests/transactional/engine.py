@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 
 from mainspring import DueTimer, Mainspring
+from mainspring.errors import Conflict
 
 
 async def main(url: str) -> None:
@@ -27,7 +29,8 @@ async def main(url: str) -> None:
             await asyncio.sleep(0.5)
             print("fired", timer.timer_id, timer.generation, timer.payload, flush=True)
 
-        await ms.create_namespace("app")
+        with suppress(Conflict):
+            await ms.namespaces.create("app")
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.read)
 

@@ -17,7 +17,7 @@ async def main(kind: str, place: str, name: str) -> None:
     first = next(iter(WAYS[kind].values()))
     async with first(place) as work:
         await work.fetch(f"INSERT INTO orders VALUES ('{name}')")
-        await create(TimerWriter("app"), work, name, in_seconds=0, handler="note")
+        await create(TimerWriter(namespace="app"), work, name, delay_seconds=0, handler="note")
         print("written", flush=True)
         sys.stdin.readline()
         await work.commit()

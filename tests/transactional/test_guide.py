@@ -20,7 +20,7 @@ PROGRAMS = [block for block in BLOCKS if "\nimport" in block]
 
 async def works(program: str, place: str, store: str) -> None:
     async with TargetServer() as target, Mainspring(store, allow_loopback=True, look_seconds=0.1) as ms:
-        await ms.create_namespace("shop")
+        await ms.namespaces.create("shop")
         here = "MAINSPRING_ALLOW_LOOPBACK=true"
         async with running("env", here, sys.executable, "-c", program, place, f"{target.url}/remind") as process:
             output, _ = await process.communicate()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from mainspring import DueTimer, Mainspring
-from mainspring.errors import InvalidInput, NotFound
+from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.transactional import TimerWriter
 from tests.servers.catalogue import SERVERS
 from tests.servers.fixtures import server_params
@@ -31,8 +31,8 @@ async def noting(url: str) -> AsyncIterator[tuple[Mainspring, asyncio.Queue[str]
         async def note(timer: DueTimer) -> None:
             fired.put_nowait(timer.timer_id)
 
-        await ms.create_namespace("app")
-        await ms.create_namespace("app")
+        with suppress(Conflict):
+            await ms.namespaces.create("app")
         yield ms, fired
 
 
@@ -48,15 +48,15 @@ async def test_a_timer_of_the_program_commits_with_its_transaction(url: str) -> 
     kind = url.partition(":")[0]
     way = WAYS[kind][IN_PROGRAM[kind]]
     async with noting(url) as (ms, fired), way(url.removeprefix("sqlite:///")) as work:
-        await ms.timers.create("app", "lost", in_seconds=0, handler="note", connection=work.connection)
+        await ms.timers.create("lost", namespace="app", delay_seconds=0, handler="note", connection=work.connection)
         await work.rollback()
-        await ms.timers.create("app", "kept", in_seconds=0, handler="note", connection=work.connection)
+        await ms.timers.create("kept", namespace="app", delay_seconds=0, handler="note", connection=work.connection)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(fired.get(), 0.35)
         await work.commit()
         assert await asyncio.wait_for(fired.get(), 2) == "kept"
         with pytest.raises(NotFound):
-            await ms.timers.get("app", "lost")
+            await ms.timers.get("lost", namespace="app")
 
 
 async def test_handlers_and_namespaces_must_exist(url: str) -> None:
@@ -64,9 +64,11 @@ async def test_handlers_and_namespaces_must_exist(url: str) -> None:
     way = WAYS[kind][IN_PROGRAM[kind]]
     async with noting(url) as (ms, _), way(url.removeprefix("sqlite:///")) as work:
         with pytest.raises(InvalidInput, match="registered handler"):
-            await ms.timers.create("app", "t1", in_seconds=0, handler="nobody", connection=work.connection)
+            await ms.timers.create("t1", namespace="app", delay_seconds=0, handler="nobody", connection=work.connection)
         with pytest.raises(NotFound, match="create it before"):
-            await ms.timers.create("nowhere", "t1", in_seconds=0, handler="note", connection=work.connection)
+            await ms.timers.create(
+                "t1", namespace="nowhere", delay_seconds=0, handler="note", connection=work.connection
+            )
         await work.rollback()
 
 
@@ -75,10 +77,10 @@ async def test_tables_may_have_a_schema_and_a_prefix(postgresql: PostgreSQL) -> 
     async with noting(f"{url}?schema=clockwork&prefix=our_") as (ms, fired):
         connection = await asyncpg.connect(url)
         async with connection.transaction():
-            await ms.timers.create("app", "t1", in_seconds=0, handler="note", connection=connection)
-        writer = TimerWriter("app", prefix="our_", schema="clockwork")
+            await ms.timers.create("t1", namespace="app", delay_seconds=0, handler="note", connection=connection)
+        writer = TimerWriter(namespace="app", prefix="our_", schema="clockwork")
         async with connection.transaction():
-            await writer.acreate(connection, "t2", in_seconds=3600, handler="note")
-            assert (await writer.acreate(connection, "t2", in_seconds=0, handler="note")).generation == 2
+            await writer.acreate(connection, "t2", delay_seconds=3600, handler="note")
+            assert (await writer.acreate(connection, "t2", delay_seconds=0, handler="note")).generation == 2
         await connection.close()
         assert {await asyncio.wait_for(fired.get(), 2), await asyncio.wait_for(fired.get(), 2)} == {"t1", "t2"}

@@ -22,7 +22,9 @@ def test_a_file_without_our_tables_is_named_as_such_whatever_connects_to_it() ->
             if isinstance(connection, apsw.Connection):
                 connection.execute("BEGIN")
             with pytest.raises(ConfigError, match=r"database without tables of Mainspring.*mainspring admin migrate"):
-                TimerWriter("shop").create(connection, "t", in_seconds=1, url="https://example.com/")
+                TimerWriter(namespace="shop").create(
+                    connection, "t", delay_seconds=1, callback_url="https://example.com/"
+                )
 
 
 @pytest.mark.parametrize(

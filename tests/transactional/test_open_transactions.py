@@ -32,13 +32,13 @@ def database(request: pytest.FixtureRequest, databases: Callable[[str], Database
 
 async def test_timers_are_on_time_while_a_program_holds_one_that_is_due(database: Database) -> None:
     way = next(iter(WAYS[database.kind].values()))
-    writer = TimerWriter("app")
+    writer = TimerWriter(namespace="app")
     async with way(database.place) as holder, way(database.place) as work:
-        await create(writer, holder, "due-and-held", in_seconds=0.5, handler="note")
+        await create(writer, holder, "due-and-held", delay_seconds=0.5, handler="note")
         await holder.commit()
-        await create(writer, holder, "due-and-held", in_seconds=3600, handler="note")
+        await create(writer, holder, "due-and-held", delay_seconds=3600, handler="note")
         for n in range(200):
-            await create(writer, work, f"on-time-{n}", in_seconds=0.5 + 0.02 * n, handler="note")
+            await create(writer, work, f"on-time-{n}", delay_seconds=0.5 + 0.02 * n, handler="note")
         await work.commit()
         committed = time.monotonic()
         for n in range(200):
@@ -55,11 +55,11 @@ async def test_timers_are_on_time_while_a_program_holds_one_that_is_due(database
 
 async def test_a_due_timer_that_was_held_is_called_after_the_rollback(database: Database) -> None:
     way = next(iter(WAYS[database.kind].values()))
-    writer = TimerWriter("app")
+    writer = TimerWriter(namespace="app")
     async with way(database.place) as holder:
-        await create(writer, holder, "held-for-a-while", in_seconds=0.5, handler="note")
+        await create(writer, holder, "held-for-a-while", delay_seconds=0.5, handler="note")
         await holder.commit()
-        await create(writer, holder, "held-for-a-while", in_seconds=3600, handler="note")
+        await create(writer, holder, "held-for-a-while", delay_seconds=3600, handler="note")
         database.engine.watch(1.5)
         await holder.rollback()
         database.engine.wait_for("fired held-for-a-while 1 ", 5)
@@ -67,14 +67,14 @@ async def test_a_due_timer_that_was_held_is_called_after_the_rollback(database: 
 
 async def test_outcomes_are_recorded_while_a_program_holds_a_timer_whose_call_is_in_flight(database: Database) -> None:
     way = next(iter(WAYS[database.kind].values()))
-    writer = TimerWriter("app")
+    writer = TimerWriter(namespace="app")
     async with way(database.place) as holder, way(database.place) as work:
         for n in range(20):
-            await create(writer, work, f"ends-{n}", in_seconds=0, handler="slow")
-        await create(writer, work, "ends-held", in_seconds=0, handler="slow")
+            await create(writer, work, f"ends-{n}", delay_seconds=0, handler="slow")
+        await create(writer, work, "ends-held", delay_seconds=0, handler="slow")
         await work.commit()
         database.engine.wait_for("begun ends-held ")
-        await create(writer, holder, "ends-held", in_seconds=3600, handler="note")
+        await create(writer, holder, "ends-held", delay_seconds=3600, handler="note")
         for n in range(20):
             database.engine.wait_for(f"fired ends-{n} ")
         deadline = time.monotonic() + PROMPT_SECONDS
@@ -98,7 +98,7 @@ async def test_creates_through_the_api_succeed_beside_one_whose_timer_a_program_
         async with AsyncClient(server.url, server.token, retries=0) as client, way(store) as holder:
             await client.timers.create("held", delay_seconds=3600, callback_url=url)
             for name in ("held", "new"):
-                await create(TimerWriter("default"), holder, name, in_seconds=3600, url=url)
+                await create(TimerWriter(namespace="default"), holder, name, delay_seconds=3600, callback_url=url)
             names = [*(f"t{n}" for n in range(7)), "held", "new", *(f"u{n}" for n in range(7))]
             answers = await asyncio.gather(
                 *(client.timers.create(name, delay_seconds=3600, callback_url=url) for name in names),

@@ -71,14 +71,16 @@ async def test_of_two_creates_of_one_id_the_second_waits_and_counts_on(database:
     def second() -> int:
         async def work_alone() -> int:
             async with way(database.place) as work:
-                view = await create(TimerWriter("app"), work, "raced", in_seconds=3600, handler="note", payload=2)
+                view = await create(
+                    TimerWriter(namespace="app"), work, "raced", delay_seconds=3600, handler="note", payload=2
+                )
                 await work.commit()
                 return view.generation
 
         return asyncio.run(work_alone())
 
     async with way(database.place) as work:
-        await create(TimerWriter("app"), work, "raced", in_seconds=3600, handler="note", payload=1)
+        await create(TimerWriter(namespace="app"), work, "raced", delay_seconds=3600, handler="note", payload=1)
         waiting = asyncio.create_task(asyncio.to_thread(second))
         await asyncio.sleep(0.3)
         assert not waiting.done()
@@ -92,11 +94,11 @@ async def test_of_two_creates_of_one_id_the_second_waits_and_counts_on(database:
 async def test_a_timer_that_is_running_can_be_replaced(database: Database) -> None:
     """The attempt in flight ends without a trace in the row, and the new generation fires."""
     async with next(iter(WAYS[database.kind].values()))(database.place) as work:
-        writer = TimerWriter("app")
-        await create(writer, work, "running", in_seconds=0, handler="slow", payload="old")
+        writer = TimerWriter(namespace="app")
+        await create(writer, work, "running", delay_seconds=0, handler="slow", payload="old")
         await work.commit()
         database.engine.wait_for("begun running 1 ")
-        replaced = await create(writer, work, "running", in_seconds=0, handler="note", payload="new")
+        replaced = await create(writer, work, "running", delay_seconds=0, handler="note", payload="new")
         await work.commit()
         assert (replaced.generation, replaced.attempts, replaced.state.value) == (2, 0, "scheduled")
         assert database.engine.wait_for("fired running 2 ") == "fired running 2 new"
@@ -110,13 +112,13 @@ async def test_a_timer_that_is_running_can_be_replaced(database: Database) -> No
 
 async def test_a_timer_that_is_parked_is_scheduled_again(database: Database) -> None:
     async with next(iter(WAYS[database.kind].values()))(database.place) as work:
-        writer = TimerWriter("app")
-        await create(writer, work, "parked", in_seconds=3600, handler="note")
+        writer = TimerWriter(namespace="app")
+        await create(writer, work, "parked", delay_seconds=3600, handler="note")
         await work.commit()
         await work.fetch(
             f"UPDATE {database.tables}timers SET state = 'parked', due_at = {FOREVER}, attempts = 8 "
             "WHERE timer_id = 'parked'"
         )
-        await create(writer, work, "parked", in_seconds=0, handler="note")
+        await create(writer, work, "parked", delay_seconds=0, handler="note")
         await work.commit()
         database.engine.wait_for("fired parked 2 ", 2)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 from sqlalchemy import create_engine, event
 
 from mainspring import Mainspring
-from mainspring.errors import ConfigError, InvalidInput, NotFound
+from mainspring.errors import ConfigError, Conflict, InvalidInput, NotFound
 from mainspring.transactional import TimerWriter
 from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
@@ -40,25 +41,25 @@ def connection(place: str) -> Iterator[sqlite3.Connection]:
 
 BAD_FIELDS: list[dict[str, Any]] = [
     {"handler": "note"},
-    {"handler": "note", "url": "https://example.com/", "in_seconds": 1},
-    {"in_seconds": 1},
-    {"handler": "note", "in_seconds": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)},
-    {"handler": "note", "in_seconds": -1},
-    {"handler": "note", "at": datetime(2030, 1, 1)},  # noqa: DTZ001
-    {"handler": "note", "in_seconds": 1, "payload": "x" * 200_000},
-    {"handler": "note", "in_seconds": 1, "timeout_seconds": 0},
-    {"url": "ftp://example.com/", "in_seconds": 1},
-    {"url": "http://10.0.0.1/", "in_seconds": 1},
-    {"url": "https://example.com/", "in_seconds": 1, "headers": {"Host": "other"}},
-    {"url": "https://example.com/", "in_seconds": 1, "headers": {"X": "a\r\nb"}},
-    {"url": "https://example.com/", "in_seconds": 1, "labels": {"a": "\x00"}},
-    {"handler": "note", "in_seconds": 1, "payload": {"a": "\x00"}},
-    {"handler": "note", "in_seconds": 1, "payload": {"a": 2**70}},
-    {"handler": "note", "in_seconds": 1, "payload": msgspec.json.decode(b"[" * 60 + b"]" * 60)},
-    {"handler": "note", "in_seconds": 1, "payload": [float("nan")]},
-    {"handler": "note", "in_seconds": 1, "payload": "\ud800"},
-    {"handler": "note", "in_seconds": 1, "payload": object()},
-    {"handler": "note", "in_seconds": 1, "labels": {"a": "\ud800"}},
+    {"handler": "note", "callback_url": "https://example.com/", "delay_seconds": 1},
+    {"delay_seconds": 1},
+    {"handler": "note", "delay_seconds": 1, "execute_at": datetime(2030, 1, 1, tzinfo=UTC)},
+    {"handler": "note", "delay_seconds": -1},
+    {"handler": "note", "execute_at": datetime(2030, 1, 1)},  # noqa: DTZ001
+    {"handler": "note", "delay_seconds": 1, "payload": "x" * 200_000},
+    {"handler": "note", "delay_seconds": 1, "callback_timeout_seconds": 0},
+    {"callback_url": "ftp://example.com/", "delay_seconds": 1},
+    {"callback_url": "http://10.0.0.1/", "delay_seconds": 1},
+    {"callback_url": "https://example.com/", "delay_seconds": 1, "headers": {"Host": "other"}},
+    {"callback_url": "https://example.com/", "delay_seconds": 1, "headers": {"X": "a\r\nb"}},
+    {"callback_url": "https://example.com/", "delay_seconds": 1, "labels": {"a": "\x00"}},
+    {"handler": "note", "delay_seconds": 1, "payload": {"a": "\x00"}},
+    {"handler": "note", "delay_seconds": 1, "payload": {"a": 2**70}},
+    {"handler": "note", "delay_seconds": 1, "payload": msgspec.json.decode(b"[" * 60 + b"]" * 60)},
+    {"handler": "note", "delay_seconds": 1, "payload": [float("nan")]},
+    {"handler": "note", "delay_seconds": 1, "payload": "\ud800"},
+    {"handler": "note", "delay_seconds": 1, "payload": object()},
+    {"handler": "note", "delay_seconds": 1, "labels": {"a": "\ud800"}},
 ]
 
 
@@ -68,15 +69,16 @@ async def test_what_the_service_refuses_is_refused_in_the_same_words(
 ) -> None:
     connection.execute("INSERT INTO orders VALUES ('kept')")
     with pytest.raises(InvalidInput) as here:
-        TimerWriter("app").create(connection, "bad", **fields)
+        TimerWriter(namespace="app").create(connection, "bad", **fields)
     async with Mainspring("memory://") as ms:
 
         @ms.handler("note")
         async def note(_: object) -> None: ...
 
-        await ms.create_namespace("app")
+        with suppress(Conflict):
+            await ms.namespaces.create("app")
         with pytest.raises(InvalidInput) as there:
-            await ms.timers.create("app", "bad", **fields)
+            await ms.timers.create("bad", namespace="app", **fields)
     assert here.value.detail == there.value.detail
     assert here.value.errors == there.value.errors
     assert connection.execute("SELECT COUNT(*) FROM orders WHERE name = 'kept'").fetchone() == (1,)
@@ -86,10 +88,11 @@ async def test_what_the_service_refuses_is_refused_in_the_same_words(
 @pytest.mark.parametrize("payload", ["\ud800", "\x00", 2**70, float("inf")])
 async def test_what_a_payload_may_not_be_nothing_else_may_be_either(payload: object) -> None:
     async with Mainspring("memory://") as ms:
-        await ms.create_namespace("app")
-        await ms.timers.create("app", "t", in_seconds=600, url="https://example.com/")
+        with suppress(Conflict):
+            await ms.namespaces.create("app")
+        await ms.timers.create("t", namespace="app", delay_seconds=600, callback_url="https://example.com/")
         with pytest.raises(InvalidInput):
-            await ms.timers.reschedule("app", "t", in_seconds=600, payload=payload)
+            await ms.timers.update("t", namespace="app", delay_seconds=600, payload=payload)
         await ms.jobs.create("job", schedule="@daily", url="https://example.com/")
         with pytest.raises(InvalidInput):
             await ms.jobs.update("job", body=payload)
@@ -99,34 +102,71 @@ async def test_what_a_payload_may_not_be_nothing_else_may_be_either(payload: obj
 
 def test_ids_with_control_characters_are_refused(connection: sqlite3.Connection) -> None:
     with pytest.raises(InvalidInput, match="control characters"):
-        TimerWriter("app").create(connection, "a\nb", in_seconds=1, handler="note")
+        TimerWriter(namespace="app").create(connection, "a\nb", delay_seconds=1, handler="note")
 
 
 def test_a_handler_needs_a_name(connection: sqlite3.Connection) -> None:
     with pytest.raises(InvalidInput, match="name of a handler"):
-        TimerWriter("app").create(connection, "t1", in_seconds=1, handler="")
+        TimerWriter(namespace="app").create(connection, "t1", delay_seconds=1, handler="")
 
 
 def test_a_namespace_must_exist(connection: sqlite3.Connection) -> None:
     with pytest.raises(NotFound, match="'nowhere' does not exist"):
-        TimerWriter("nowhere").create(connection, "t1", in_seconds=1, handler="note")
+        TimerWriter(namespace="nowhere").create(connection, "t1", delay_seconds=1, handler="note")
+
+
+def test_a_namespace_that_is_being_deleted_takes_no_timers(connection: sqlite3.Connection) -> None:
+    select = "SELECT value FROM records WHERE collection = 'namespace' AND key = 'app'"
+    [(record,)] = connection.execute(select).fetchall()
+    going = json.dumps(json.loads(record) | {"deletion": {"force": True}}).encode()
+    connection.execute("UPDATE records SET value = ? WHERE collection = 'namespace' AND key = 'app'", (going,))
+    with pytest.raises(Conflict, match="'app' is being deleted"):
+        TimerWriter(namespace="app").create(connection, "t1", delay_seconds=1, handler="note")
+    connection.rollback()
+
+
+def test_a_timer_stays_in_the_earlier_shards_of_its_namespace_and_a_new_one_goes_to_the_newest(
+    connection: sqlite3.Connection,
+) -> None:
+    def shard_of(timer_id: str) -> int:
+        [(shard_id,)] = connection.execute("SELECT shard_id FROM timers WHERE timer_id = ?", (timer_id,)).fetchall()
+        return int(shard_id)
+
+    TimerWriter(namespace="app").create(connection, "present", delay_seconds=3600, handler="note")
+    [(record,)] = connection.execute(
+        "SELECT value FROM records WHERE collection = 'namespace' AND key = 'app'"
+    ).fetchall()
+    before = json.loads(record)
+    earlier = {name: before[name] for name in ("firstShard", "shardCount", "salt", "grouped")}
+    for since, newest in ((2**50, False), (1, True)):
+        more = {"firstShard": 9000, "shardCount": 64, "salt": "\0009000", "earlier": [earlier], "since": since}
+        connection.execute(
+            "UPDATE records SET value = ? WHERE collection = 'namespace' AND key = 'app'",
+            (json.dumps(before | more).encode(),),
+        )
+        writer = TimerWriter(namespace="app")
+        assert writer.create(connection, "present", delay_seconds=3600, handler="note").generation > 1
+        assert shard_of("present") < 9000
+        writer.create(connection, f"new {since}", delay_seconds=3600, handler="note")
+        assert (shard_of(f"new {since}") >= 9000) is newest
+    connection.rollback()
 
 
 @pytest.mark.parametrize("thing", [None, "sqlite:///app.db", object(), 7])
 def test_what_is_no_connection_is_answered_with_what_would_be(thing: object) -> None:
     with pytest.raises(InvalidInput, match=r"asyncpg.Connection.*sqlalchemy.AsyncSession.*sqlite3.Connection"):
-        TimerWriter("app").create(thing, "t1", in_seconds=1, handler="note")
+        TimerWriter(namespace="app").create(thing, "t1", delay_seconds=1, handler="note")
 
 
 async def test_a_connection_that_is_awaited_is_not_for_create(place: str) -> None:
     async with aiosqlite.connect(place) as connection:
         with pytest.raises(InvalidInput, match="use acreate"):
-            TimerWriter("app").create(connection, "t1", in_seconds=1, handler="note")
+            TimerWriter(namespace="app").create(connection, "t1", delay_seconds=1, handler="note")
 
 
 def test_names_of_tables_cannot_carry_sql() -> None:
     with pytest.raises(ConfigError, match="lower-case letters"):
-        TimerWriter("app", prefix="x; DROP TABLE orders; --")
+        TimerWriter(namespace="app", prefix="x; DROP TABLE orders; --")
 
 
 # --- autocommit -------------------------------------------------------------------------------------------
@@ -134,19 +174,19 @@ def test_names_of_tables_cannot_carry_sql() -> None:
 
 def refused(connection: object) -> None:
     with pytest.raises(InvalidInput, match="autocommit"):
-        TimerWriter("app").create(connection, "auto", in_seconds=1, handler="note")
+        TimerWriter(namespace="app").create(connection, "auto", delay_seconds=1, handler="note")
 
 
 async def awaited_refused(connection: object) -> None:
     with pytest.raises(InvalidInput, match="autocommit"):
-        await TimerWriter("app").acreate(connection, "auto", in_seconds=1, handler="note")
+        await TimerWriter(namespace="app").acreate(connection, "auto", delay_seconds=1, handler="note")
 
 
 async def test_sqlite_connections_that_commit_by_themselves_are_refused(place: str) -> None:
     with closing(sqlite3.connect(place, isolation_level=None)) as connection:
         refused(connection)
         connection.execute("BEGIN")
-        TimerWriter("app").create(connection, "auto", in_seconds=3600, handler="note")
+        TimerWriter(namespace="app").create(connection, "auto", delay_seconds=3600, handler="note")
         connection.execute("ROLLBACK")
     with closing(apsw.Connection(place)) as other:
         refused(other)
@@ -164,7 +204,7 @@ async def test_postgresql_connections_that_commit_by_themselves_are_refused(
     with psycopg.connect(place, autocommit=True) as connection:
         refused(connection)
         with connection.transaction(force_rollback=True):
-            TimerWriter("app").create(connection, "auto", in_seconds=3600, handler="note")
+            TimerWriter(namespace="app").create(connection, "auto", delay_seconds=3600, handler="note")
 
 
 async def test_mysql_connections_that_commit_by_themselves_are_refused(
@@ -176,12 +216,12 @@ async def test_mysql_connections_that_commit_by_themselves_are_refused(
     ) as connection:
         refused(connection)
         connection.begin()
-        TimerWriter("app").create(connection, "auto", in_seconds=3600, handler="note")
+        TimerWriter(namespace="app").create(connection, "auto", delay_seconds=3600, handler="note")
         connection.rollback()
     other = await asyncmy.connect(host="127.0.0.1", port=mysql.port, user="root", database=name, autocommit=True)
     await awaited_refused(other)
     await other.begin()
-    await TimerWriter("app").acreate(other, "auto", in_seconds=3600, handler="note")
+    await TimerWriter(namespace="app").acreate(other, "auto", delay_seconds=3600, handler="note")
     await other.rollback()
     await other.ensure_closed()
 
@@ -207,9 +247,19 @@ def test_a_sqlalchemy_engine_whose_program_begins_transactions_itself_is_none_th
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     with engine.connect() as connection:
-        assert TimerWriter("app").create(connection, "begun-by-us", in_seconds=3600, handler="note").generation == 1
+        assert (
+            TimerWriter(namespace="app")
+            .create(connection, "begun-by-us", delay_seconds=3600, handler="note")
+            .generation
+            == 1
+        )
         connection.rollback()
-        assert TimerWriter("app").create(connection, "begun-by-us", in_seconds=3600, handler="note").generation == 1
+        assert (
+            TimerWriter(namespace="app")
+            .create(connection, "begun-by-us", delay_seconds=3600, handler="note")
+            .generation
+            == 1
+        )
         connection.rollback()
     engine.dispose()
 
@@ -235,7 +285,7 @@ async def test_a_second_sqlite_in_the_process_of_the_engine_is_refused(tmp_path:
     async with Mainspring(f"sqlite:///{tmp_path}/app.db") as ms:
         connection = sqlite3.connect(":memory:")
         with pytest.raises(InvalidInput, match="second SQLite"):
-            await ms.timers.create("default", "t1", in_seconds=1, url="https://example.com/", connection=connection)
+            await ms.timers.create("t1", delay_seconds=1, callback_url="https://example.com/", connection=connection)
         connection.close()
 
 
@@ -244,5 +294,5 @@ async def test_a_connection_to_another_kind_of_database_is_refused() -> None:
         connection = apsw.Connection(":memory:")
         connection.execute("BEGIN")
         with pytest.raises(InvalidInput, match="to the memory store, got one to SQLite"):
-            await ms.timers.create("default", "t1", in_seconds=1, url="https://example.com/", connection=connection)
+            await ms.timers.create("t1", delay_seconds=1, callback_url="https://example.com/", connection=connection)
         connection.close()

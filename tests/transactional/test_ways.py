@@ -34,7 +34,7 @@ async def work(database: Database, way: str) -> AsyncIterator[Work]:
 
 @pytest.fixture
 def writer() -> TimerWriter:
-    return TimerWriter("app", allow_loopback=True)
+    return TimerWriter(namespace="app", allow_loopback=True)
 
 
 async def orders(work: Work, name: str) -> int:
@@ -48,7 +48,7 @@ async def test_a_timer_fires_after_the_commit_and_not_before(
 ) -> None:
     name = f"committed-{way}"
     await work.fetch(f"INSERT INTO orders VALUES ('{name}')")
-    created = await create(writer, work, name, in_seconds=0, handler="note", payload={"way": way})
+    created = await create(writer, work, name, delay_seconds=0, handler="note", payload={"way": way})
     assert created.generation == 1
     database.engine.watch(LOOKS)
     assert database.engine.said(f"fired {name} ") == []
@@ -63,7 +63,7 @@ async def test_a_timer_never_fires_after_a_rollback(
 ) -> None:
     name = f"rolled-back-{way}"
     await work.fetch(f"INSERT INTO orders VALUES ('{name}')")
-    await create(writer, work, name, in_seconds=0, handler="note")
+    await create(writer, work, name, delay_seconds=0, handler="note")
     await work.rollback()
     database.engine.watch(LOOKS)
     assert database.engine.said(f"fired {name} ") == []
@@ -76,10 +76,10 @@ async def test_a_repeated_create_replaces_the_timer_and_counts_on(
     database: Database, way: str, work: Work, writer: TimerWriter
 ) -> None:
     name = f"repeated-{way}"
-    first = await create(writer, work, name, in_seconds=3600, handler="note", payload=1, labels={"a": "1"})
+    first = await create(writer, work, name, delay_seconds=3600, handler="note", payload=1, labels={"a": "1"})
     await work.commit()
     target = "http://127.0.0.1:1/"
-    changed: TimerFields = {"url": target, "payload": "'?%s$1\\", "labels": {"b": "2"}, "in_seconds": 7200}
+    changed: TimerFields = {"callback_url": target, "payload": "'?%s$1\\", "labels": {"b": "2"}, "delay_seconds": 7200}
     second = await create(writer, work, name, **changed)
     third = await create(writer, work, name, **changed)
     await work.commit()

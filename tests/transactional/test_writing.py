@@ -47,7 +47,7 @@ def drive(
 
 def a_new_row(statement: Statement, *, database_ms: int = 0) -> Rows:
     if "records" in statement.sql:
-        return [(to_json(NAMESPACE), database_ms or wall_ms())]
+        return [(to_json(NAMESPACE), database_ms or wall_ms(), 1)]
     return [(1, 1, "{}")]
 
 
@@ -57,6 +57,37 @@ def test_a_new_id_is_one_statement_once_the_namespace_is_known() -> None:
     assert drive(shared, a_new_row)[0] == ["INSERT"]
     assert drive(shared, a_new_row, SQLITE)[0] == ["INSERT"]
     assert drive(shared, a_new_row, MYSQL)[0] == ["INSERT", "SELECT"]
+
+
+def test_a_namespace_is_read_with_a_lock_where_the_snapshot_may_be_old() -> None:
+    newest = replace(NAMESPACE, first_shard=1000)
+    seen: list[object] = []
+
+    def answer(statement: Statement) -> Rows:
+        if "SHARE" in statement.sql:
+            return [(to_json(newest),)]
+        if "records" in statement.sql:
+            return [(to_json(NAMESPACE), wall_ms(), 0)]
+        seen.append(statement.parameters[0])
+        return [(1, 1, "{}")]
+
+    shared = creation()
+    assert drive(shared, answer)[0] == ["SELECT", "SELECT", "INSERT"]
+    assert drive(shared, answer)[0] == ["INSERT"]
+    assert seen == [newest.key_of("t1").shard_id] * 2
+
+
+def test_a_namespace_is_not_remembered_if_nothing_could_be_written() -> None:
+    shared = creation()
+
+    def answer(statement: Statement) -> Rows:
+        if "records" not in statement.sql:
+            raise TimeoutError
+        return a_new_row(statement)
+
+    with pytest.raises(TimeoutError):
+        drive(shared, answer, SQLITE)
+    assert drive(shared, a_new_row, SQLITE)[0] == ["SELECT", "INSERT"]
 
 
 def test_an_id_that_exists_is_locked_before_it_is_replaced() -> None:
@@ -111,7 +142,7 @@ def test_the_shard_follows_from_the_range_of_the_namespace() -> None:
 
     def answer(statement: Statement) -> Rows:
         if "records" in statement.sql:
-            return [(to_json(wide), wall_ms())]
+            return [(to_json(wide), wall_ms(), 1)]
         seen.append(statement.parameters[0])
         return [(1, 1, "{}")]
 
@@ -132,7 +163,7 @@ def test_statements_hold_as_many_values_as_marks(dialect: Dialect) -> None:
     def answer(statement: Statement) -> Rows:
         timers.append(statement)
         if "records" in statement.sql:
-            return [(to_json(NAMESPACE), wall_ms())]
+            return [(to_json(NAMESPACE), wall_ms(), 0)]
         if statement.sql.startswith("INSERT") and dialect is MYSQL:
             return []
         return [(2, 2, to_json(DETAIL).decode())]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -22,10 +22,11 @@ from mainspring.transactional import TimerWriter
 
 URL = "https://example.com/"
 HOOK: dict[str, Any] = {"callback_url": URL}
-DUE: dict[str, Any] = {"in_seconds": 1, "url": URL}
+DUE: dict[str, Any] = {"delay_seconds": 1, "callback_url": URL}
 NEVER = RetryPolicy(max_attempts=0)
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
 NUMBER, TEXT = "Expected a number", "Expected text"
+SPAN = "Expected a number of seconds, got a timedelta"
 
 Ask = Callable[[Any], Awaitable[object]]
 
@@ -35,46 +36,76 @@ class Basket(Origin):
 
 
 LIBRARY: list[tuple[str, Ask]] = [
-    (f"in_seconds: {NUMBER}, got text", lambda ms: ms.timers.create("app", "t", url=URL, in_seconds="1")),
-    (f"in_seconds: {NUMBER}, got", lambda ms: ms.timers.create("app", "t", url=URL, in_seconds=True)),
-    (f"in_seconds: {NUMBER} of at least 0", lambda ms: ms.timers.create("app", "t", url=URL, in_seconds=-1)),
-    (f"in_seconds: {NUMBER}", lambda ms: ms.timers.create("app", "t", url=URL, in_seconds=float("nan"))),
-    ("at: Expected a datetime, got '2026", lambda ms: ms.timers.create("app", "t", url=URL, at="2026-12-01T00:00Z")),
-    ("at: Expected a datetime, got 1794", lambda ms: ms.timers.create("app", "t", url=URL, at=1794840594)),
-    ("at: Expected a datetime with a time", lambda ms: ms.timers.create("app", "t", url=URL, at=NAIVE)),
-    (f"timeout_seconds: {NUMBER}, got text", lambda ms: ms.timers.create("app", "t", **DUE, timeout_seconds="x")),
-    ("labels: Expected an object, got text", lambda ms: ms.timers.create("app", "t", **DUE, labels="x")),
-    (f"labels.a: {TEXT}", lambda ms: ms.timers.create("app", "t", **DUE, labels={"a": 1})),
-    ("headers: Expected an object, got text", lambda ms: ms.timers.create("app", "t", **DUE, headers="x")),
-    ("delivery: Expected at-least-once or", lambda ms: ms.timers.create("app", "t", **DUE, delivery="once")),
-    ("retry_policy.max_attempts: ", lambda ms: ms.timers.create("app", "t", **DUE, retry_policy=NEVER)),
-    (f"timer_id: {TEXT}", lambda ms: ms.timers.create("app", 5, **DUE)),
-    (f"timer_id: {TEXT}", lambda ms: ms.timers.create("app", UUID(int=1), **DUE)),
-    (f"timer_id: {TEXT}", lambda ms: ms.timers.create("app", b"t", **DUE)),
-    (f"handler: {TEXT}", lambda ms: ms.timers.create("app", "t", handler=5, in_seconds=1)),
-    (f"url: {TEXT}", lambda ms: ms.timers.create("app", "t", url=5, in_seconds=1)),
-    ("a payload that can be written as JSON, got", lambda ms: ms.timers.create("app", "t", **DUE, payload=object())),
-    (f"in_seconds: {NUMBER}", lambda ms: ms.timers.reschedule("app", "t", in_seconds="5")),
-    ("one of at, in_seconds and payload, got none", lambda ms: ms.timers.reschedule("app", "t")),
+    (
+        f"delay_seconds: {NUMBER}, got text",
+        lambda ms: ms.timers.create("t", namespace="app", callback_url=URL, delay_seconds="1"),
+    ),
+    (
+        f"delay_seconds: {NUMBER}, got",
+        lambda ms: ms.timers.create("t", namespace="app", callback_url=URL, delay_seconds=True),
+    ),
+    (
+        f"delay_seconds: {NUMBER} of at least 0",
+        lambda ms: ms.timers.create("t", namespace="app", callback_url=URL, delay_seconds=-1),
+    ),
+    (
+        f"delay_seconds: {NUMBER}",
+        lambda ms: ms.timers.create("t", namespace="app", callback_url=URL, delay_seconds=float("nan")),
+    ),
+    (
+        "execute_at: Expected a datetime, got '2026",
+        lambda ms: ms.timers.create("t", namespace="app", callback_url=URL, execute_at="2026-12-01T00:00Z"),
+    ),
+    (
+        "execute_at: Expected a datetime, got 1794",
+        lambda ms: ms.timers.create("t", namespace="app", callback_url=URL, execute_at=1794840594),
+    ),
+    (
+        "execute_at: Expected a datetime with a time",
+        lambda ms: ms.timers.create("t", namespace="app", callback_url=URL, execute_at=NAIVE),
+    ),
+    (
+        f"callback_timeout_seconds: {NUMBER}, got text",
+        lambda ms: ms.timers.create("t", namespace="app", **DUE, callback_timeout_seconds="x"),
+    ),
+    ("labels: Expected an object, got text", lambda ms: ms.timers.create("t", namespace="app", **DUE, labels="x")),
+    (f"labels.a: {TEXT}", lambda ms: ms.timers.create("t", namespace="app", **DUE, labels={"a": 1})),
+    ("headers: Expected an object, got text", lambda ms: ms.timers.create("t", namespace="app", **DUE, headers="x")),
+    ("delivery: Expected at-least-once or", lambda ms: ms.timers.create("t", namespace="app", **DUE, delivery="once")),
+    ("retry_policy.max_attempts: ", lambda ms: ms.timers.create("t", namespace="app", **DUE, retry_policy=NEVER)),
+    (f"timer_id: {TEXT}", lambda ms: ms.timers.create(5, namespace="app", **DUE)),
+    (f"timer_id: {TEXT}", lambda ms: ms.timers.create(UUID(int=1), namespace="app", **DUE)),
+    (f"timer_id: {TEXT}", lambda ms: ms.timers.create(b"t", namespace="app", **DUE)),
+    (f"handler: {TEXT}", lambda ms: ms.timers.create("t", namespace="app", handler=5, delay_seconds=1)),
+    (f"callback_url: {TEXT}", lambda ms: ms.timers.create("t", namespace="app", callback_url=5, delay_seconds=1)),
+    (
+        "a payload that can be written as JSON, got",
+        lambda ms: ms.timers.create("t", namespace="app", **DUE, payload=object()),
+    ),
+    (f"delay_seconds: {SPAN}", lambda ms: ms.timers.create("t", callback_url=URL, delay_seconds=timedelta(1))),
+    ("timers: Expected CreateTimer messages", lambda ms: ms.timers.create_batch(["x"])),
+    ("states: Expected a list such as ['parked']", lambda ms: ms.timers.list(states="parked")),
+    ("due_to: Expected a datetime, got '2026", lambda ms: ms.timers.list(due_to="2026-01-01")),
+    (f"delay_seconds: {NUMBER}", lambda ms: ms.timers.update("t", namespace="app", delay_seconds="5")),
+    ("Expected at least one field to change, got none", lambda ms: ms.timers.update("t", namespace="app")),
     ("Expected at least one field to change, got none", lambda ms: ms.jobs.update("j")),
-    ("at: Expected a datetime", lambda ms: ms.timers.reschedule("app", "t", at="soon")),
-    (f"timer_id: {TEXT}", lambda ms: ms.timers.get("app", 5)),
-    (f"namespace: {TEXT}", lambda ms: ms.timers.get(None, "t")),
-    (f"timer_id: {TEXT}", lambda ms: ms.timers.delete("app", 7)),
-    ("limit: Expected a whole number", lambda ms: ms.timers.history("app", "t", limit="x")),
-    ("labels: Expected an object", lambda ms: anext(ms.timers.list("app", labels="x"))),
-    ("name: Expected text of at least 1 character", lambda ms: ms.create_namespace("")),
-    ("name: Expected only letters", lambda ms: ms.create_namespace("a b")),
-    ("name: Expected only letters", lambda ms: ms.create_namespace("\u00e4")),
-    ("name: Expected text of at most 255", lambda ms: ms.create_namespace("x" * 300)),
-    (f"name: {TEXT}", lambda ms: ms.create_namespace(5)),
+    ("execute_at: Expected a datetime", lambda ms: ms.timers.update("t", namespace="app", execute_at="soon")),
+    (f"timer_id: {TEXT}", lambda ms: ms.timers.get(5, namespace="app")),
+    (f"namespace: {TEXT}", lambda ms: ms.timers.get("t", namespace=None)),
+    (f"timer_id: {TEXT}", lambda ms: ms.timers.delete(7, namespace="app")),
+    ("limit: Expected a whole number", lambda ms: ms.timers.history("t", namespace="app", limit="x")),
+    ("labels: Expected an object", lambda ms: anext(ms.timers.iterate(namespace="app", labels="x"))),
+    ("name: Expected text of at least 1 character", lambda ms: ms.namespaces.create("")),
+    ("name: Expected only letters", lambda ms: ms.namespaces.create("a b")),
+    ("name: Expected only letters", lambda ms: ms.namespaces.create("\u00e4")),
+    ("name: Expected text of at most 255", lambda ms: ms.namespaces.create("x" * 300)),
+    (f"name: {TEXT}", lambda ms: ms.namespaces.create(5)),
     (f"name: {TEXT}", lambda ms: ms.jobs.get(5)),
     (f"name: {TEXT}", lambda ms: ms.jobs.pause(None)),
     (f"timeout_seconds: {NUMBER}", lambda ms: ms.jobs.create("j", "@daily", url=URL, timeout_seconds="x")),
     ("start_at: Expected a datetime", lambda ms: ms.jobs.create("j", "@daily", url=URL, start_at="2026-01-01")),
-    ("bogus: unknown field", lambda ms: ms.jobs.create("j", "@daily", url=URL, bogus=1)),
     ("since: Expected a datetime", lambda ms: ms.jobs.backfill("j", since="2026-01-01", until="2026-02-01")),
-    ("states.0: Expected one of planned", lambda ms: anext(ms.jobs.runs("j", states=["x"]))),
+    ("states.0: Expected one of planned", lambda ms: anext(ms.jobs.iterate_runs("j", states=["x"]))),
     ("from_: Expected a datetime", lambda ms: ms.jobs.preview(schedule="@daily", from_="x")),
     (f"timeout_seconds: {NUMBER}", lambda ms: ms.fetch(URL, timeout_seconds="5")),
     ("url: Expected text", lambda ms: ms.fetch(5)),
@@ -86,7 +117,7 @@ LIBRARY: list[tuple[str, Ask]] = [
     (f"body: {TEXT}", lambda ms: ms.fetch(URL, method="POST", body=bytearray(b"x"))),
     (f"req_id: {TEXT}", lambda ms: ms.fetches.get(5)),
     ("req_id: Expected text of at least 1", lambda ms: ms.fetches.cancel("")),
-    ("states.0: Expected one of pending", lambda ms: anext(ms.fetches.list(states=["x"]))),
+    ("states.0: Expected one of pending", lambda ms: anext(ms.fetches.iterate(states=["x"]))),
     ("Expected expect to be a version", lambda ms: ms.records("c", dict).put("k", {}, expect="x")),
     ("Expected expires_in to be more than 0 seconds", lambda ms: ms.records("c", dict).put("k", {}, expires_in="x")),
     ("got 5: Expected an object, got a whole number", lambda ms: ms.records("c", dict).put("k", 5)),
@@ -121,12 +152,19 @@ CLIENT: list[tuple[str, Callable[[Any], object]]] = [
     ("one of execute_at and delay_seconds, got neither", lambda c: c.timers.create("x", **HOOK)),
     ("Expected at least one field to change, got none", lambda c: c.namespaces.update("default")),
     ("execute_at: Expected a datetime", lambda c: c.timers.update("x", execute_at="x")),
-    ("bogus: unknown field", lambda c: c.timers.list(bogus=1)),
     ("limit: Expected a whole number of at least 1", lambda c: c.timers.list(limit=0)),
     (f"timer_id: {TEXT}", lambda c: c.timers.run_now(5)),
     ("shard_count: Expected a whole number of at most 4096", lambda c: c.namespaces.create("x", shard_count=10**9)),
     (f"name: {TEXT}", lambda c: c.jobs.delete(5)),
-    ("kinds: Expected an array", lambda c: c.jobs.runs("j", kinds="manual")),
+    ("kinds: Expected a list such as ['manual'], got 'manual'", lambda c: c.jobs.runs("j", kinds="manual")),
+    ("states: Expected a list such as ['parked']", lambda c: c.timers.list(states="parked")),
+    ("due_to: Expected a datetime, got '2026-01-01'", lambda c: c.timers.list(due_to="2026-01-01")),
+    ("due_to: Expected a datetime, got None", lambda c: c.timers.list(due_to=None)),
+    (f"delay_seconds: {SPAN}", lambda c: c.timers.create("x", **HOOK, delay_seconds=timedelta(seconds=5))),
+    (f"timeout_seconds: {SPAN}", lambda c: c.jobs.create("j", "@daily", url=URL, timeout_seconds=timedelta(1))),
+    (f"timeout_seconds: {SPAN}", lambda c: c.fetches.create(URL, timeout_seconds=timedelta(1))),
+    ("timers: Expected CreateTimer messages, got {'timerId'", lambda c: c.timers.create_batch([{"timerId": "x"}])),
+    ("timers: Expected CreateTimer messages, got 5", lambda c: c.timers.create_batch(5)),
     ("since: Expected a datetime with", lambda c: c.fetches.list(since=NAIVE)),
     ("Expected seconds from 0", lambda c: c.fetches.wait("x", "1")),
 ]
@@ -153,6 +191,10 @@ def test_a_client_checks_what_it_is_made_with() -> None:
     wrong: Any = "x"
     with pytest.raises(ConfigError, match="timeout of more than 0 and up to 3600 s, got 'x'"):
         Client("http://127.0.0.1:1", timeout=wrong)
+    with pytest.raises(ConfigError, match=r"Expected a server URL such as .*, got 5"):
+        Client(cast(str, 5))
+    with pytest.raises(ConfigError, match="Expected a token of visible ASCII"):
+        Client("http://127.0.0.1:1", cast(str, 5))
     with pytest.raises(ConfigError, match="0 to 100 retries, got 'x'"):
         Client("http://127.0.0.1:1", retries=wrong)
 
@@ -161,22 +203,24 @@ def test_receivers_and_writers_of_timers_are_told_in_the_same_words() -> None:
     wrong: Any = "tomorrow"
     with pytest.raises(InvalidInput, match=r"^next_execute_at: Expected a datetime, got 'tomorrow'$"):
         callback_answer(next_execute_at=wrong)
-    with pytest.raises(InvalidInput, match=r"^in_seconds: Expected a number, got text$"):
-        TimerWriter("app").create(None, "t", url=URL, in_seconds=wrong)
+    with pytest.raises(InvalidInput, match=r"^delay_seconds: Expected a number, got text$"):
+        TimerWriter(namespace="app").create(None, "t", callback_url=URL, delay_seconds=wrong)
 
 
 def test_all_wrong_arguments_are_named_and_point_to_the_fields_of_the_message() -> None:
-    wrong: Any = {"in_seconds": "x", "labels": {"orderId": 5}, "timeout_seconds": 0, "headers": 1}
+    wrong: Any = {"delay_seconds": "x", "labels": {"orderId": 5}, "callback_timeout_seconds": 0, "headers": 1}
     with pytest.raises(InvalidInput) as refused:
-        timer_request("app", "t", url=URL, **wrong)
+        timer_request("t", namespace="app", callback_url=URL, **wrong)
     assert refused.value.detail == (
-        "in_seconds: Expected a number, got text; headers: Expected an object, got a whole number; "
-        "timeout_seconds: Expected a number of at least 1; and 1 more"
+        "delay_seconds: Expected a number, got text; headers: Expected an object, got a whole number; "
+        "callback_timeout_seconds: Expected a number of at least 1; and 1 more"
     )
     assert refused.value.errors[-1] == FieldError("/labels/orderId", "Expected text, got a whole number")
     assert refused.value.errors[0].pointer == "/delaySeconds"
 
 
 def test_what_typing_allows_is_accepted() -> None:
-    made = timer_request("app", "t", url=URL, at=datetime.now(UTC), labels=MappingProxyType({"a": "b"}))
+    made = timer_request(
+        "t", namespace="app", callback_url=URL, execute_at=datetime.now(UTC), labels=MappingProxyType({"a": "b"})
+    )
     assert made.labels == {"a": "b"}

@@ -136,6 +136,20 @@ def test_which_outcomes_are_retried_is_said_in_words() -> None:
     assert found["/retryPolicy/retryOn/0"] == "Expected a status such as 503, a class such as 5xx, network or timeout"
 
 
+@pytest.mark.parametrize(
+    ("body", "pointer", "detail"),
+    [
+        (b'{"timer_id":"a"}', "/timer_id", "unknown field; did you mean timerId?"),
+        (b'{"callbackURL":"a"}', "/callbackURL", "unknown field; did you mean callbackUrl?"),
+        (b'{"retryPolicy":{"maxAttempt":3}}', "/retryPolicy/maxAttempt", "unknown field; did you mean maxAttempts?"),
+        (b'{"colour":"red"}', "/colour", "unknown field"),
+    ],
+)
+def test_an_unknown_field_is_answered_with_the_one_that_was_meant(body: bytes, pointer: str, detail: str) -> None:
+    found = {item.pointer: item.detail for item in refusal(body).errors}
+    assert found[pointer] == detail
+
+
 def test_the_number_of_named_fields_is_bounded() -> None:
     body = json.dumps({f"unknown-{n}": n for n in range(5000)}).encode()
     assert len(refusal(body).errors) == 100

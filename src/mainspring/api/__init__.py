@@ -5,13 +5,13 @@ The table, and what it leads to:
     routes          what a route is
     app             from a request to its route, and from the answer or error to a response
     exchange        a request and the way of its answer, whoever has received it
-    timers, jobs, fetches, namespaces  the services
-    instances, shards, status          for whoever runs the server
+    timers, jobs, fetches, keys, namespaces  the services
+    instances, shards, status                for whoever runs the server
     internal        what instances say to each other
     tokens          who is let in
-    request_id      under which a request is answered and logged
+    request_id      under which a request is answered and logged; `access_log` has a line for each
     large_answers   answers that may be megabytes; `pages` has the places for them
-    openapi         the description, made from routes and types; `docs` shows it
+    openapi         the description, made from routes and types; `field_meanings` has its words, `docs` shows it
 
 and the listener:
 

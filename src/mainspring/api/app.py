@@ -7,27 +7,36 @@ Answers of megabytes are few at a time (`large_answers`).
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
 import msgspec
 
-from mainspring.api.asgi import AsgiApp, Mounted, Receive, Scope, Send
+from mainspring import telemetry
+from mainspring.api.asgi import AsgiApp, Message, Mounted, Receive, Scope, Send
 from mainspring.api.docs import docs_routes
 from mainspring.api.exchange import Exchange, Head, PeerGone
 from mainspring.api.fetches import Fetches, fetch_routes
 from mainspring.api.instances import instance_routes
 from mainspring.api.internal import executor_routes, internal_routes
 from mainspring.api.jobs import Jobs, job_routes
+from mainspring.api.keys import Keys, key_routes
 from mainspring.api.large_answers import LargeAnswers
-from mainspring.api.namespaces import Namespaces, namespace_routes
+from mainspring.api.namespaces import DeleteStep, Namespaces, ReshardStep, namespace_routes
 from mainspring.api.openapi import openapi_document
 from mainspring.api.refusals import retry_after
-from mainspring.api.request_id import request_id_of
+from mainspring.api.request_id import (
+    CORRELATION_ID,
+    REQUEST_ID,
+    correlation_id_of,
+    id_headers,
+    new_request_id,
+    request_id_of,
+)
 from mainspring.api.routes import NO_CONTENT_POLICY, Headers, Route, secure_headers
 from mainspring.api.shards import shard_routes
 from mainspring.api.status import status_routes
@@ -37,18 +46,16 @@ from mainspring.cluster.messages import InstancesView, ShardsView
 from mainspring.cluster.wakeups import Wake
 from mainspring.errors import MainspringError, TooLarge, Unauthenticated, Unavailable
 from mainspring.fetches.pools import Execute, ExecuteReply
-from mainspring.telemetry import requests
+from mainspring.telemetry import RequestIds, requests, served_request
+from mainspring.text import did_you_mean
 from mainspring.wire.problems import PROBLEM_TYPE, Problem, internal, problem, problem_of
 
 Refuse = Callable[[MainspringError, Scope], tuple[int, Headers, bytes]]
 
 MAX_BODY_BYTES: Final = 1_000_000
 _KEY: Final = b"idempotency-key"
-_REQUEST_ID: Final = b"x-request-id"
 _JSON: Final = b"application/json"
 _JSON_TYPE: Final = re.compile(rb'application/json[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?', re.IGNORECASE)
-
-logger = logging.getLogger("mainspring.api")
 
 
 class ByKey(Protocol):
@@ -64,7 +71,10 @@ class Api:
     timers: Timers
     jobs: Jobs
     fetches: Fetches
+    keys: Keys
     namespaces: Namespaces
+    delete_namespace: DeleteStep
+    reshard_namespace: ReshardStep
     shards: Callable[[], Awaitable[ShardsView]]
     instances: Callable[[], Awaitable[InstancesView]]
     ready: Callable[[], Awaitable[None]]
@@ -83,6 +93,8 @@ class Api:
     """SHA-256 of the secret by which they are known."""
     idempotent: ByKey | None = None
     """None: the header `Idempotency-Key` means nothing."""
+    join_metrics: Callable[[str], Awaitable[str]] | None = None
+    """Adds the metrics of the other processes that answer at the same address; None: there are none."""
 
 
 def all_routes(api: Api) -> tuple[Route, ...]:
@@ -90,16 +102,24 @@ def all_routes(api: Api) -> tuple[Route, ...]:
         *timer_routes(api.timers),
         *job_routes(api.jobs),
         *fetch_routes(api.fetches),
-        *namespace_routes(api.namespaces),
+        *key_routes(api.keys),
+        *namespace_routes(api.namespaces, delete=api.delete_namespace, reshard=api.reshard_namespace),
         *shard_routes(api.shards),
         *instance_routes(api.instances),
-        *status_routes(ready=api.ready, metrics=api.metrics, instance=api.instance, version=api.version),
+        *status_routes(
+            ready=api.ready,
+            metrics=api.metrics,
+            instance=api.instance,
+            version=api.version,
+            join_metrics=api.join_metrics,
+        ),
     )
     return (*routes, *docs_routes(partial(openapi_document, routes, version=api.version)))
 
 
-def build_app(api: Api) -> App:
-    return _app(api, (*all_routes(api), *_internal(api)))
+def build_app(api: Api, more: tuple[Route, ...] = ()) -> App:
+    """`more` routes are answered besides, and not described."""
+    return _app(api, (*all_routes(api), *_internal(api), *more))
 
 
 def build_internal_app(api: Api) -> App:
@@ -135,7 +155,7 @@ def _app(api: Api, routes: tuple[Route, ...]) -> App:
 
 
 def _internal(api: Api) -> tuple[Route, ...]:
-    return internal_routes(api.wake, api.cut_off) if api.wake is not None else ()
+    return internal_routes(api.wake, api.cut_off, api.metrics) if api.wake is not None else ()
 
 
 class App:
@@ -171,11 +191,12 @@ class App:
         await self({**scope, "headers": headers}, receive, send)
 
     def _refuse(self, error: MainspringError, scope: Scope) -> tuple[int, Headers, bytes]:
-        request_id = request_id_of(dict(scope["headers"]))
+        headers = dict(scope["headers"])
+        request_id = request_id_of(headers)
         told = problem_of(error, request_id=request_id) or internal(request_id=request_id)
         body = msgspec.json.encode(told)
         requests.add(_STATUS_CLASSES[told.status // 100])
-        own = [(b"content-length", b"%d" % len(body)), (_REQUEST_ID, request_id.encode("ascii"))]
+        own = [(b"content-length", b"%d" % len(body)), *id_headers(headers, request_id)]
         return told.status, [*_PROBLEM_HEADERS, *own], body
 
     def _by_key(self, exchange: Exchange) -> AsgiApp | None:
@@ -189,16 +210,22 @@ class App:
             return None
         return self._once.get(found[0].safe_to_repeat)
 
-    async def answer(self, exchange: Exchange) -> None:
-        request_id = request_id_of(exchange.fields)
+    async def answer(self, exchange: Exchange, request_id: str = "") -> None:
+        """Most requests come without an id, and pay nothing for those that do (`_answer_named`)."""
+        if not request_id:
+            if REQUEST_ID in exchange.fields or CORRELATION_ID in exchange.fields:
+                await self._answer_named(exchange)
+                return
+            request_id = new_request_id()
         once = self._by_key(exchange) if _KEY in exchange.fields else None
         if once is not None:
             scope, receive, send = exchange.asgi()
-            await once(_named(scope, request_id), receive, send)
+            await once(_named(scope, request_id), receive, _correlated(send, correlation_id_of(exchange.fields)))
             return
         found = self._routes.get(exchange.path)
         if found is None or (exchange.method != found[0].method and not _is_head(exchange.method, found[0])):
-            await _send_problem(exchange, *_misdirected(exchange.method, found and found[0], request_id))
+            near = self._near(exchange) if found is None else ""
+            await _send_problem(exchange, *_misdirected(exchange.method, found and found[0], request_id, near))
             return
         route, head = found
         try:
@@ -214,13 +241,25 @@ class App:
         except MainspringError as error:
             told = problem_of(error, request_id=request_id)
             if told is None:
-                logger.exception("unforeseen error", extra={"fields": {"request_id": request_id, "path": route.path}})
+                telemetry.exception("unforeseen error", request_id=request_id, path=route.path)
             await _send_problem(exchange, told or internal(request_id=request_id))
         except PeerGone:
             return
-        except Exception:  # the last resort that keeps details from callers; the log has them
-            logger.exception("unforeseen error", extra={"fields": {"request_id": request_id, "path": route.path}})
+        except Exception:  # noqa: BLE001 - the last resort that keeps details from callers; the log has them
+            telemetry.exception("unforeseen error", request_id=request_id, path=route.path)
             await _send_problem(exchange, internal(request_id=request_id))
+
+    def _near(self, exchange: Exchange) -> str:
+        """The path that was probably meant, for whoever has a token: comparing takes time."""
+        if not self._tokens.admit(exchange.fields.get(b"authorization", b"")):
+            return ""
+        return did_you_mean(exchange.path, (path for path, (route, _) in self._routes.items() if not route.is_internal))
+
+    async def _answer_named(self, exchange: Exchange) -> None:
+        """What is logged meanwhile has the ids of the request."""
+        request_id = request_id_of(exchange.fields)
+        with _served(request_id, correlation_id_of(exchange.fields).decode("ascii")):
+            await self.answer(exchange, request_id)
 
     async def _body_of(self, exchange: Exchange) -> bytes:
         length = exchange.fields.get(b"content-length", b"0").rstrip(b" \t")
@@ -243,10 +282,36 @@ def _admit(exchange: Exchange, tokens: Tokens) -> None:
         raise Unavailable("Too many connections: this one only serves requests that need no token")
 
 
+@contextmanager
+def _served(request_id: str, correlation_id: str) -> Iterator[None]:
+    ids = RequestIds(request_id, correlation_id)
+    before = served_request.get()
+    served_request.set(ids)
+    try:
+        yield
+    finally:
+        ids.is_over = True
+        served_request.set(before)
+
+
 def _named(scope: Scope, request_id: str) -> Scope:
     """The request with its id in the header, where everything that answers it looks."""
-    others = [header for header in scope["headers"] if header[0] != _REQUEST_ID]
-    return {**scope, "headers": [*others, (_REQUEST_ID, request_id.encode("ascii"))]}
+    others = [header for header in scope["headers"] if header[0] != REQUEST_ID]
+    return {**scope, "headers": [*others, (REQUEST_ID, request_id.encode("ascii"))]}
+
+
+def _correlated(send: Send, correlation_id: bytes) -> Send:
+    """An answer that was recorded for another request gets the correlation id of this one."""
+    if not correlation_id:
+        return send
+
+    async def send_correlated(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            others = [header for header in message["headers"] if header[0] != CORRELATION_ID]
+            message = {**message, "headers": [*others, (CORRELATION_ID, correlation_id)]}
+        await send(message)
+
+    return send_correlated
 
 
 def _is_json(content_type: bytes) -> bool:
@@ -257,9 +322,9 @@ def _is_head(method: str, route: Route) -> bool:
     return method == "HEAD" and route.method == "GET"
 
 
-def _misdirected(method: str, route: Route | None, request_id: str) -> tuple[Problem, Headers]:
+def _misdirected(method: str, route: Route | None, request_id: str, near: str) -> tuple[Problem, Headers]:
     if route is None:
-        return problem("not_found", "Expected one of the paths in /openapi.json", request_id=request_id), []
+        return problem("not_found", f"Expected one of the paths in /openapi.json{near}", request_id=request_id), []
     allowed = "GET, HEAD" if route.method == "GET" else route.method
     told = problem("method_not_allowed", f"Expected {allowed}, got {method}", request_id=request_id)
     return told, [(b"allow", allowed.encode())]

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from mainspring.api.exchange import CLOSE, Exchange, Head, PeerGone, status_line
+from mainspring.api.request_id import id_headers
 
 if TYPE_CHECKING:
     from mainspring.api.received import ReceivedRequest
@@ -143,6 +144,11 @@ class Mounted(Exchange):
         self._send = send
 
     @property
+    def client(self) -> tuple[str, int] | None:
+        client: tuple[str, int] | None = self._scope.get("client")
+        return client
+
+    @property
     def reader(self) -> asyncio.Transport | None:
         transport: asyncio.Transport | None = self._scope.get("state", {}).get("transport")
         return transport
@@ -166,7 +172,7 @@ class Mounted(Exchange):
         return b"".join(parts)
 
     async def answer(self, head: Head, request_id: str, body: bytes) -> None:
-        own = [(b"content-length", b"%d" % len(body)), (b"x-request-id", request_id.encode("ascii"))]
+        own = [(b"content-length", b"%d" % len(body)), *id_headers(self.fields, request_id)]
         await self._send({"type": "http.response.start", "status": head.status, "headers": head.headers + own})
         await self._send({"type": "http.response.body", "body": body})
 

@@ -53,6 +53,11 @@ class Exchange(ABC):
 
     @property
     @abstractmethod
+    def client(self) -> tuple[str, int] | None:
+        """Where the peer is, where that is known."""
+
+    @property
+    @abstractmethod
     def reader(self) -> asyncio.Transport | None:
         """The way to whoever takes the answer, where that is known."""
 

@@ -15,6 +15,8 @@ from mainspring.fetches.messages import (
     FetchView,
     ListFetches,
     OutboundRequest,
+    RedeliverFetches,
+    RedeliveryView,
     StatsView,
 )
 
@@ -26,6 +28,7 @@ class Fetches(Protocol):
     async def get(self, request: FetchRef, /) -> FetchView: ...
     async def list(self, request: ListFetches, /) -> FetchPage: ...
     async def cancel(self, request: FetchRef, /) -> FetchView: ...
+    async def redeliver(self, request: RedeliverFetches, /) -> RedeliveryView: ...
     async def stats(self, request: FetchStats, /) -> StatsView: ...
 
 
@@ -57,6 +60,7 @@ def fetch_routes(fetches: Fetches) -> tuple[Route, ...]:
             takes_key=True,
             safe_to_repeat=False,
             can_be_remade=lambda request: request.req_id is not UNSET,
+            problems=("req_id_reuse",),
         ),
         operation(
             "/v1/fetches/get",
@@ -70,7 +74,7 @@ def fetch_routes(fetches: Fetches) -> tuple[Route, ...]:
             "/v1/fetches/list",
             "List fetches",
             fetches.list,
-            example=ListFetches(states=("unknown",), labels={"tenant": "acme"}, limit=50),
+            example=ListFetches(may_have_acted=True, labels={"tenant": "acme"}, limit=50),
             answer=FetchPage,
             is_page=True,
         ),
@@ -81,6 +85,13 @@ def fetch_routes(fetches: Fetches) -> tuple[Route, ...]:
             example=_FETCH,
             answer=FetchView,
             can_be_remade=always,
+        ),
+        operation(
+            "/v1/fetches/redeliver",
+            "Bring results to their origins again",
+            fetches.redeliver,
+            example=RedeliverFetches(labels={"tenant": "acme"}, dry_run=True),
+            answer=RedeliveryView,
         ),
         operation(
             "/v1/fetches/stats",

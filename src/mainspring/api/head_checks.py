@@ -9,7 +9,7 @@ otherwise speak to the server as if it were the page's own (DNS rebinding).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -34,9 +34,11 @@ class Objection(NamedTuple):
     detail: str
 
 
-def objection(version: str, headers: Headers, *, authority: bytes | None, hosts: Hosts) -> Objection | None:
-    """What is wrong with a head, or nothing. `authority` is the host in the target, which overrides the header."""
-    fields = dict(headers)
+def objection(
+    version: str, headers: Headers, fields: Mapping[bytes, bytes], *, authority: bytes | None, hosts: Hosts
+) -> Objection | None:
+    """What is wrong with a head, or nothing. `fields` are the headers by name; `authority` is the host in the target,
+    which overrides the header."""
     if version not in ("1.1", "1.0"):
         return _invalid(f"Expected HTTP/1.1, got HTTP/{version}")
     if len(fields) < len(headers):

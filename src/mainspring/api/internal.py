@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 
 from mainspring.api.routes import Route
+from mainspring.api.status import METRICS_TYPE
 from mainspring.cluster.wakeups import PATH, Wake
 from mainspring.fetches import pools
 from mainspring.fetches.pools import CUT_OFF_PATH, CutOff, Execute, ExecuteReply
 from mainspring.wire.strict_json import decode
 
+METRICS_PATH: Final = "/internal/metrics"
 
-def internal_routes(wake: Callable[[Wake], None], cut_off: Callable[[str], None]) -> tuple[Route, ...]:
+
+def internal_routes(
+    wake: Callable[[Wake], None], cut_off: Callable[[str], None], metrics: Callable[[], str]
+) -> tuple[Route, ...]:
+    async def respond_metrics(_: bytes) -> bytes:
+        return metrics().encode()
+
     async def respond_wake(body: bytes) -> bytes:
         wake(decode(body, Wake))
         return b"{}"
 
     return (
         Route("POST", PATH, "internal", "Something has changed", respond_wake, is_internal=True),
+        Route(
+            "GET",
+            METRICS_PATH,
+            "internal",
+            "The metrics of this process alone",
+            respond_metrics,
+            content_type=METRICS_TYPE,
+            is_internal=True,
+        ),
         _cut_off_route(cut_off),
     )
 

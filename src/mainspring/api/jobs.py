@@ -21,6 +21,7 @@ from mainspring.jobs.messages import (
     PauseJob,
     PreviewJob,
     PreviewView,
+    RerunJob,
     ResumeJob,
     RunsPage,
     RunView,
@@ -43,6 +44,7 @@ class Jobs(Protocol):
     async def preview(self, request: PreviewJob, /) -> PreviewView: ...
     async def runs(self, request: ListRuns, /) -> RunsPage: ...
     async def backfill(self, request: BackfillJob, /) -> BackfillView: ...
+    async def rerun(self, request: RerunJob, /) -> RunView: ...
 
 
 _JOB: Final = JobRef(name="daily-report")
@@ -127,5 +129,14 @@ def job_routes(jobs: Jobs) -> tuple[Route, ...]:
             example=_BACKFILL,
             answer=BackfillView,
             takes_key=True,
+        ),
+        operation(
+            "/v1/jobs/rerun",
+            "Run a run again that did not succeed",
+            jobs.rerun,
+            example=RerunJob(launch_id=f"{_JOB.name}@1793520000000", by="ann"),
+            answer=RunView,
+            takes_key=True,
+            safe_to_repeat=False,
         ),
     )

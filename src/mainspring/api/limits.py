@@ -61,6 +61,8 @@ class ListenerState:
 
     limits: Limits
     hosts: Hosts = None
+    access_log: bool = False
+    """Whether each answer has a line in the log."""
     tick: int = 0
     tick_seconds: float = field(init=False)
     request_ticks: int = field(init=False)

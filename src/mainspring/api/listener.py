@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
+from mainspring.api.access_log import AccessLog
 from mainspring.api.app import App
 from mainspring.api.asgi import AsgiApp, Served
 from mainspring.api.exchange import Application
@@ -59,6 +60,7 @@ async def listening(
     hosts: Hosts = None,
     drain_seconds: float = 10.0,
     share_port: bool = False,
+    access_log: bool = False,
 ) -> AsyncIterator[Listener]:
     """Serve until the block ends; then answer what has been asked, for at most `drain_seconds`.
 
@@ -66,7 +68,9 @@ async def listening(
     listen there too; the system spreads connections over them.
     """
     application: Application = app if isinstance(app, App) else Served(app)
-    guard = ListenerState(limits, hosts)
+    if access_log:
+        application = AccessLog(application)
+    guard = ListenerState(limits, hosts, access_log)
 
     def connect() -> GuardedProtocol:
         return GuardedProtocol(application, guard)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from mainspring.api.routes import Route, always, operation
 from mainspring.namespaces.messages import (
     CreateNamespace,
+    DeleteNamespace,
+    DeletionView,
     ListNamespaces,
     NamespacePage,
     NamespaceRef,
     NamespaceView,
+    ReshardNamespace,
+    ReshardView,
     UpdateNamespace,
 )
+
+DeleteStep = Callable[[DeleteNamespace], Awaitable[DeletionView]]
+ReshardStep = Callable[[ReshardNamespace], Awaitable[ReshardView]]
 
 
 class Namespaces(Protocol):
@@ -24,7 +32,7 @@ class Namespaces(Protocol):
     async def update(self, request: UpdateNamespace, /) -> NamespaceView: ...
 
 
-def namespace_routes(namespaces: Namespaces) -> tuple[Route, ...]:
+def namespace_routes(namespaces: Namespaces, *, delete: DeleteStep, reshard: ReshardStep) -> tuple[Route, ...]:
     return (
         operation(
             "/v1/namespaces/create",
@@ -55,5 +63,19 @@ def namespace_routes(namespaces: Namespaces) -> tuple[Route, ...]:
             namespaces.update,
             example=UpdateNamespace(name="billing", history_retention_days=30),
             answer=NamespaceView,
+        ),
+        operation(
+            "/v1/namespaces/delete",
+            "Delete a namespace, step by step",
+            delete,
+            example=DeleteNamespace(name="billing", dry_run=True),
+            answer=DeletionView,
+        ),
+        operation(
+            "/v1/namespaces/reshard",
+            "Give a namespace more shards",
+            reshard,
+            example=ReshardNamespace(name="billing", shard_count=1024),
+            answer=ReshardView,
         ),
     )

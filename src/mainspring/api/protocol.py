@@ -16,14 +16,17 @@ for a moment, because a connection that is closed on it takes the answer along.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import struct
 from collections import deque
+from functools import lru_cache
 from typing import Final, cast
 
 import httptools
+from httptools.parser.url_parser import URL
 
+from mainspring import telemetry
+from mainspring.api.access_log import AccessLog, write_refusal
 from mainspring.api.exchange import Application
 from mainspring.api.flow_control import READ_BYTES, FlowControl, readable
 from mainspring.api.head_checks import Objection, objection
@@ -31,7 +34,7 @@ from mainspring.api.limits import ListenerState
 from mainspring.api.peers import network_of
 from mainspring.api.received import ReceivedRequest, RequestTarget
 from mainspring.api.refusals import RefusalApp, refusal
-from mainspring.api.request_id import request_id_of
+from mainspring.api.request_id import REQUEST_ID, correlation_id_of, request_id_of
 from mainspring.api.routes import Headers
 
 NOT_WAITING: Final = -1
@@ -49,13 +52,12 @@ FRAMING_PER_BYTE: Final = 16
 SKIPPED_BYTES: Final = 4_194_304
 """How much is read of an unwanted body, so that its sender gets to read the answer: a peer that is cut off loses it."""
 LINGER_TICKS: Final = 2
+LONG_BYTES: Final = 32_768
+"""A peer may not have taken all of a longer answer yet, though the system has."""
 _FAILED: Final = Objection("internal", "The details are in the server's log, under the request id.")
 _STOPPED: Final = Objection("unavailable", "The server stops")
 FRESH_SECONDS: Final = 0.05
 """A peer that has connected this recently may have sent a request that is not read yet."""
-
-
-logger = logging.getLogger("mainspring.api")
 
 
 class GuardedProtocol(asyncio.BufferedProtocol):
@@ -280,10 +282,10 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         if self.parser.should_upgrade():
             return  # the parser stops behind this head
         version = self.parser.get_http_version()
-        url = httptools.parse_url(self._url)
+        url = _parsed(self._url)
         headers = self._headers
         fields = dict(headers)
-        refused = objection(version, headers, authority=url.host, hosts=self._guard.hosts)
+        refused = objection(version, headers, fields, authority=url.host, hosts=self._guard.hosts)
         self._body_left = int(fields.get(b"content-length", 0))
         previous = self._received
         self._received = received = ReceivedRequest(
@@ -300,7 +302,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         app = self._app
         if refused is not None:
             self._is_over = True  # where the body would end is not worth knowing
-            app = RefusalApp(refused)
+            app = AccessLog(RefusalApp(refused)) if self._guard.access_log else RefusalApp(refused)
         if previous is None or previous.is_answered:
             self._start(received, app)
         else:
@@ -354,8 +356,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             task = asyncio.current_task()
             is_stopped = task is not None and task.cancelling() > 0
             if not is_stopped:
-                note = logger.info if received.is_cut_off else logger.error  # a peer that leaves is no alarm
-                note("the application failed", exc_info=error, extra={"fields": {"path": received.path}})
+                _tell_failure(received, error)
             if not received.has_begun:
                 received.keep_alive = False
                 await RefusalApp(_STOPPED if is_stopped else _FAILED).answer(received)
@@ -370,8 +371,10 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         if self.transport.is_closing():
             return
         if not received.keep_alive:
-            is_sending = self._is_sending or not received.is_whole or bool(self.pipeline or self._unparsed)
-            self._leave(linger=not self._has_ended and (is_sending or readable(self.transport)))
+            may_send = self._is_sending or not received.is_whole or bool(self.pipeline or self._unparsed)
+            # Of a long answer, some may still be under way when the peer sends what nobody asked for.
+            may_send = may_send or received.written > LONG_BYTES or readable(self.transport)
+            self._leave(linger=not self._has_ended and may_send)
             return
         self._idle_since = self._guard.tick
         self._used_at = self._loop.time()
@@ -401,7 +404,10 @@ class GuardedProtocol(asyncio.BufferedProtocol):
     def check_deadlines(self) -> None:
         """Let go of a peer that is too slow. Called at every tick."""
         guard = self._guard
-        if self.flow.write_paused or self.transport.is_closing():
+        is_unsent = self._lingers_since != NOT_WAITING and self.transport.get_write_buffer_size() > 0
+        if is_unsent:
+            self._lingers_since = guard.tick  # all is said when all is sent
+        if is_unsent or self.flow.write_paused or self.transport.is_closing():
             if self._stalled_since == NOT_WAITING:
                 self._stalled_since = guard.tick
             elif guard.tick - self._stalled_since > guard.request_ticks:
@@ -488,8 +494,31 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             return
         # Beyond the request that is being received, the headers are those of the one before.
         headers = dict(self._headers) if self._in_head or self._in_body else {}
-        self.transport.write(refusal(code, detail, request_id_of(headers)))
+        self.transport.write(refusal(code, detail, headers))
+        if self._guard.access_log:
+            write_refusal(code, client=self.client)
         self._leave(linger=linger)
+
+
+def _tell_failure(received: ReceivedRequest, error: BaseException) -> None:
+    """The answer to come has the id of the line."""
+    request_id = request_id_of(received.fields)
+    received.fields[REQUEST_ID] = request_id.encode("ascii")
+    correlation_id = correlation_id_of(received.fields).decode("ascii")
+    ids = {"request_id": request_id, **({"correlation_id": correlation_id} if correlation_id else {})}
+    if received.is_cut_off:  # a peer that leaves is no alarm
+        reason = type(error).__name__
+        telemetry.info("the application failed after its peer had left", path=received.path, reason=reason, **ids)
+    else:
+        telemetry.exception("the application failed", error, path=received.path, **ids)
+
+
+def _parsed(url: bytes) -> URL:
+    """Nearly all requests ask for one of a few paths."""
+    return _parsed_before(url) if len(url) <= 128 else httptools.parse_url(url)
+
+
+_parsed_before = lru_cache(maxsize=256)(httptools.parse_url)
 
 
 def _address(name: object) -> tuple[str, int] | None:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from mainspring.api.asgi import Receive, Scope, Send, parts_of, sender_to
 from mainspring.api.exchange import CLOSE, Exchange, Head, PeerGone
 from mainspring.api.flow_control import FlowControl
+from mainspring.api.request_id import CORRELATION_ID, correlation_id_of
 from mainspring.api.routes import Headers
 
 UNREAD_BYTES: Final = 65_536
@@ -59,6 +60,7 @@ class ReceivedRequest(Exchange):
         "is_cut_off",
         "is_whole",
         "keep_alive",
+        "written",
     )
 
     def __init__(
@@ -83,6 +85,8 @@ class ReceivedRequest(Exchange):
         """Some of the answer is on its way."""
         self.is_answered = False
         self.is_cut_off = False
+        self.written = 0
+        """The bytes of the answer so far."""
         self._target = target
         self._connection: Connection | None = connection
         self._transport = connection.transport
@@ -140,6 +144,10 @@ class ReceivedRequest(Exchange):
     # For an application of ours
 
     @property
+    def client(self) -> tuple[str, int] | None:
+        return None if self._connection is None else self._connection.client
+
+    @property
     def reader(self) -> asyncio.Transport | None:
         return self._transport
 
@@ -158,11 +166,14 @@ class ReceivedRequest(Exchange):
     async def answer(self, head: Head, request_id: str, body: bytes) -> None:
         if not await self.begin():
             return
+        end = b"" if self.keep_alive else CLOSE
+        if CORRELATION_ID in self.fields and (correlation_id := correlation_id_of(self.fields)):
+            end = b"%b: %b\r\n%b" % (CORRELATION_ID, correlation_id, end)
         start = b"%bcontent-length: %d\r\nx-request-id: %b\r\n%b\r\n" % (
             head.lines,
             len(body),
             request_id.encode("ascii"),
-            b"" if self.keep_alive else CLOSE,
+            end,
         )
         self.write(start, b"" if self.method == "HEAD" else body)
         await self.over()
@@ -189,6 +200,7 @@ class ReceivedRequest(Exchange):
         return not self.is_cut_off
 
     def write(self, start: bytes, body: bytes) -> None:
+        self.written += len(start) + len(body)
         if len(body) <= JOINED_BYTES:
             self._transport.write(start + body)
         else:

@@ -6,7 +6,7 @@ import msgspec
 
 from mainspring.api.exchange import CLOSE, Exchange, Head, status_line
 from mainspring.api.head_checks import Objection
-from mainspring.api.request_id import request_id_of
+from mainspring.api.request_id import id_headers, request_id_of
 from mainspring.api.routes import NO_CONTENT_POLICY, Headers, secure_headers
 from mainspring.wire.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, problem
 
@@ -23,11 +23,12 @@ class RefusalApp:
         await exchange.answer(Head(told.status, _problem_headers(told)), request_id, msgspec.json.encode(told))
 
 
-def refusal(code: str, detail: str, request_id: str) -> bytes:
-    """All bytes of an answer that is the last on its connection."""
+def refusal(code: str, detail: str, headers: dict[bytes, bytes]) -> bytes:
+    """All bytes of an answer that is the last on its connection, to a request with these headers."""
+    request_id = request_id_of(headers)
     told = _problem(code, detail, request_id)
     body = msgspec.json.encode(told)
-    own = [(b"content-length", b"%d" % len(body)), (b"x-request-id", request_id.encode("ascii"))]
+    own = [(b"content-length", b"%d" % len(body)), *id_headers(headers, request_id)]
     lines = b"".join(b"%b: %b\r\n" % header for header in (*_problem_headers(told), *own))
     return b"%b%b%b\r\n%b" % (status_line(told.status), lines, CLOSE, body)
 

@@ -86,8 +86,9 @@ def operation(
     safe_to_repeat: bool = True,
     is_page: bool = False,
     can_be_remade: Callable[[Request], bool] | None = None,
+    problems: tuple[str, ...] = (),
 ) -> Route:
-    """A POST route that reads one message and answers with one view."""
+    """A POST route that reads one message and answers with one view. `problems` are those that only it answers with."""
     request = type(example)
 
     async def respond(body: bytes) -> bytes:
@@ -109,7 +110,7 @@ def operation(
         safe_to_repeat=safe_to_repeat,
         is_page=is_page,
         can_be_remade=None if can_be_remade is None else is_harmless,
-        problems=_OPERATION_PROBLEMS,
+        problems=(*_OPERATION_PROBLEMS, *problems),
     )
 
 

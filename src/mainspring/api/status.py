@@ -28,8 +28,14 @@ class ReadyView(View, frozen=True, kw_only=True):
 
 
 def status_routes(
-    *, ready: Callable[[], Awaitable[None]], metrics: Callable[[], str], instance: str, version: str
+    *,
+    ready: Callable[[], Awaitable[None]],
+    metrics: Callable[[], str],
+    instance: str,
+    version: str,
+    join_metrics: Callable[[str], Awaitable[str]] | None = None,
 ) -> tuple[Route, ...]:
+    """`join_metrics` adds those of the other processes that answer at the same address."""
     healthy = msgspec.json.encode(HealthView(version=version))
     useful = msgspec.json.encode(ReadyView(instance=instance))
 
@@ -41,7 +47,8 @@ def status_routes(
         return useful
 
     async def respond_metrics(_: bytes) -> bytes:
-        return metrics().encode()
+        text = metrics()
+        return (text if join_metrics is None else await join_metrics(text)).encode()
 
     return (
         Route(

@@ -20,6 +20,8 @@ from mainspring.timers.messages import (
     ListTimers,
     TimerPage,
     TimerRef,
+    TimerStats,
+    TimerStatsView,
     TimerView,
     UpdateTimer,
 )
@@ -41,6 +43,7 @@ class Timers(Protocol):
     async def bulk_delete(self, request: BulkTimers, /) -> BulkView: ...
     async def bulk_park(self, request: BulkTimers, /) -> BulkView: ...
     async def bulk_resume(self, request: BulkTimers, /) -> BulkView: ...
+    async def stats(self, request: TimerStats, /) -> TimerStatsView: ...
 
 
 _TIMER: Final = TimerRef(timer_id="order-42-reminder")
@@ -115,5 +118,12 @@ def timer_routes(timers: Timers) -> tuple[Route, ...]:
         operation(one + "bulk-park", "Park all timers that match", timers.bulk_park, example=_BULK, answer=BulkView),
         operation(
             one + "bulk-resume", "Resume all timers that match", timers.bulk_resume, example=_BULK, answer=BulkView
+        ),
+        operation(
+            one + "stats",
+            "Count the timers of a namespace by state",
+            timers.stats,
+            example=TimerStats(namespace="default"),
+            answer=TimerStatsView,
         ),
     )

@@ -13,6 +13,8 @@ from mainspring.cli.config_flags import config_options, load, sources
 from mainspring.cli.doctor import doctor, drop_namespace
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import cell, say, show, show_document, show_rows, show_table
+from mainspring.cli.watching import present, watch_option
+from mainspring.cluster.messages import InstancesView, ShardsView
 from mainspring.config import SECRET_SETTINGS
 from mainspring.text import counted, shown_url
 
@@ -61,34 +63,44 @@ def ready(ctx: click.Context) -> None:
 
 
 @admin.command()
+@watch_option
 @connection_options
 @click.pass_context
-def shards(ctx: click.Context) -> None:
+def shards(ctx: click.Context, watches: bool) -> None:
     """Show which instance owns which shard. The version is the fence; it grows with every claim.
 
     \b
-    Example:
+    Examples:
       mainspring admin shards --output json
+      mainspring admin shards --watch
     """
     with settings(ctx).connect() as client:
-        view = client.shards()
-    show_rows(view, view.shards, ("shardId", "namespace", "version", "owner"), settings(ctx))
+
+        def draw(view: ShardsView) -> None:
+            show_rows(view, view.shards, ("shardId", "namespace", "version", "owner"), settings(ctx))
+
+        present(client.shards, draw, watches=watches)
 
 
 @admin.command()
+@watch_option
 @connection_options
 @click.pass_context
-def instances(ctx: click.Context) -> None:
+def instances(ctx: click.Context, watches: bool) -> None:
     """Show which instances are alive, how many shards each owns, and which one answered.
 
     \b
-    Example:
+    Examples:
       mainspring admin instances
+      mainspring admin instances --watch
     """
-    with settings(ctx).connect() as client:
-        view = client.instances()
     columns = ("instance", "address", "startedAt", "leaseExpiresAt", "ownedShards", "this")
-    show_rows(view, view.instances, columns, settings(ctx))
+    with settings(ctx).connect() as client:
+
+        def draw(view: InstancesView) -> None:
+            show_rows(view, view.instances, columns, settings(ctx), spare=("leaseExpiresAt", "startedAt"))
+
+        present(client.instances, draw, watches=watches)
 
 
 @admin.command()
@@ -113,8 +125,9 @@ def metrics(ctx: click.Context) -> None:
 def config(ctx: click.Context, /, validate: bool, output: str | None, file: Path | None, **flags: Any) -> None:
     """Print the configuration as `mainspring serve` would see it here, and where each value comes from.
 
-    Secrets are masked. Takes the same flags as `serve` and reports everything that `serve` would refuse, all at once,
-    with exit code 2. Nothing is opened: a port in use or a database that does not respond only shows at startup.
+    An empty `store`, `registry` or `token_file` stands for something else, which is shown instead. Secrets are masked.
+    Takes the same flags as `serve` and reports everything that `serve` would refuse, all at once, with exit code 2.
+    Nothing is opened: a port in use or a database that does not respond only shows at startup.
 
     \b
     Examples:
@@ -128,7 +141,10 @@ def config(ctx: click.Context, /, validate: bool, output: str | None, file: Path
         return
     values = msgspec.structs.asdict(loaded)
     values |= {name: "********" for name in SECRET_SETTINGS if values[name]}
-    values |= {name: shown_url(values[name]) for name in ("store", "registry")}
+    # What is empty stands for something: that is what is used, and shown.
+    values |= {"store": loaded.shown_store_url, "token_file": str(loaded.token_path) if not loaded.token else ""}
+    values |= {"registry": shown_url(loaded.registry) or loaded.shown_store_url}
+    values |= {"proxy_url": shown_url(loaded.proxy_url)}
     origins = sources(flags, file)
     document = {name: {"value": value, "source": origins[name]} for name, value in values.items()}
     if not show_document(document, output or settings(ctx).output):

@@ -110,7 +110,7 @@ async def sink_at(host: str) -> AsyncIterator[tuple[Sink, str]]:
 
 async def benchmark(*, count: int, connections: int, namespace: str, host: str, chosen: Globals) -> BenchmarkView:
     prefix = f"benchmark-{secrets.token_hex(4)}-"
-    async with sink_at(host) as (sink, url), AsyncClient(chosen.url, chosen.token) as client:
+    async with sink_at(host) as (sink, url), AsyncClient(chosen.url, chosen.chosen_token) as client:
         try:
             with progress(count, "creating", chosen) as advance:
                 seconds = await _create(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
+from mainspring.cli.confirmation import confirm
 from mainspring.cli.globals import settings
 from mainspring.cli.output import say, show
 from mainspring.text import counted
@@ -24,9 +26,9 @@ def act_on_many(
         if dry_run:
             show(found, settings(ctx))
             return
-        if found.matched == 0:
-            say("No timer matches.")
-            show(found, settings(ctx))
+        if found.changed == 0:
+            say(f"Nothing to {verb}: {counted(found.matched, 'timer')} matched.")
+            show(replace(found, dry_run=False), settings(ctx))  # that they were counted first is our own affair
             return
-        click.confirm(f"{verb.capitalize()} {counted(found.matched, 'timer')}?", abort=True, err=True)
+        confirm(f"{verb.capitalize()} {counted(found.changed, 'timer')}?")
     show(act(all=everything, **where), settings(ctx))

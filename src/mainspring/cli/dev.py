@@ -11,6 +11,7 @@ import click
 import msgspec
 from msgspec import Raw
 
+from mainspring.cli.dev_serve import dev_clock, dev_serve
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import show
 from mainspring.cli.parameters import DURATION, JSON, Whole
@@ -22,14 +23,21 @@ from mainspring.wire.instants import to_instant
 
 @click.group()
 def dev() -> None:
-    """Tools for trying things out: a receiver for callbacks, sample data, a small load test.
+    """Tools for trying things out: an emulator whose clock can be moved, a receiver for callbacks, sample data, a small
+    load test.
 
     \b
     Examples:
+      mainspring dev serve
+      mainspring dev clock +2h
       mainspring dev receive
       mainspring dev benchmark
       mainspring dev generate 1000 | mainspring timer import -
     """
+
+
+dev.add_command(dev_serve)
+dev.add_command(dev_clock)
 
 
 @dev.command()
@@ -79,7 +87,7 @@ def receive(
 @dev.command()
 @click.argument("count", type=Whole(1, 10_000_000))
 @click.option("--callback-url", default="http://127.0.0.1:8711/", show_default=True, help="Where the calls go.")
-@click.option("--prefix", default="sample-", show_default=True, help="Start of the ids.")
+@click.option("--id-prefix", "prefix", default="sample-", show_default=True, help="Start of the ids.")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the timers.")
 @click.option("--within", type=DURATION, default=3600.0, help="Due at random times within this period. [default: 1h]")
 @click.option("--seed", type=int, help="Seed of the random choices, to repeat them.")

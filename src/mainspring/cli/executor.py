@@ -20,6 +20,8 @@ SETTINGS: Final = (
     "token_file",
     "allow_targets",
     "allow_loopback",
+    "ca_file",
+    "proxy_url",
     "allow_hosts",
     "log_level",
     "log_format",
@@ -27,6 +29,7 @@ SETTINGS: Final = (
     "lease_seconds",
     "renew_seconds",
     "drain_seconds",
+    "fetch_drain_seconds",
     "connect_seconds",
     "host_limit",
     "fetch_answer_bytes",
@@ -62,7 +65,7 @@ def executor(file: Path | None, port: int, pool: str, limit: int | None, **flags
     Examples:
       mainspring executor --pool uploads
       mainspring executor --pool uploads --port 8720 --limit 200 --store postgresql://ms@db/mainspring
-      mainspring fetch create https://example.com/upload --data-file photo.jpg -X PUT --executor uploads
+      mainspring fetch create https://example.com/upload --body-file photo.jpg -X PUT --executor uploads
     """
     config = load({**flags, "port": port, "fetch_limit": limit}, file)
     if config.store_url.startswith("memory:"):

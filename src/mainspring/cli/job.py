@@ -9,19 +9,35 @@ import click
 from click.core import ParameterSource
 from msgspec import UNSET
 
-from mainspring.cli.globals import connection_options, settings
+from mainspring.cli.failure import named_as_options
+from mainspring.cli.globals import Globals, connection_options, settings
+from mainspring.cli.instants import instant_text
 from mainspring.cli.job_apply import apply_command
-from mainspring.cli.job_runs import backfill_command, preview_command, runs_command, trigger_command
-from mainspring.cli.output import instant_text, say, show, show_document, show_table
-from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT, Whole
-from mainspring.cli.policy import job_retry_options, take_policy
+from mainspring.cli.job_export import export_command
+from mainspring.cli.job_runs import (
+    SCHEDULE_OPTIONS,
+    backfill_command,
+    preview_command,
+    rerun_command,
+    runs_command,
+    trigger_command,
+)
+from mainspring.cli.output import say, show, show_document, show_table
+from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT, Whole, once_each
+from mainspring.cli.policy import job_retry_options, policy_text, take_policy
+from mainspring.cli.watching import present, watch_option
 from mainspring.jobs.calendar.calendar import Dst
-from mainspring.jobs.messages import Catchup, JobState, JobView, Method, Overlap
+from mainspring.jobs.messages import Catchup, JobPage, JobState, JobView, Method, Overlap
+from mainspring.jobs.record import DEFAULT_POLICY
+from mainspring.text import printable
 
 if TYPE_CHECKING:
     from mainspring.client import JobFields
 
-LIST_COLUMNS = ("name", "state", "schedule", "timezone", "nextAt", "lastRun", "target", "remark")
+LIST_COLUMNS = (
+    *("name", "state", "schedule", "timezone", "nextAt", "lastRun", "lastOutcome", "failures", "target", "remark"),
+)
+LIST_SPARE = ("target", "lastRun", "timezone", "remark", "schedule")
 CLEARABLE = {
     "url": "url",
     "route": "route",
@@ -43,7 +59,8 @@ def job() -> None:
       mainspring job create report "0 9 * * mon-fri" --timezone Europe/Berlin \\
           --callback-url http://127.0.0.1:8711/report
       mainspring job runs report --state failed
-      mainspring job apply jobs.toml --dry-run
+      mainspring job export jobs.yaml
+      mainspring job apply jobs.yaml --dry-run
     """
 
 
@@ -59,7 +76,7 @@ def _content_options(command: Any, *, is_new: bool) -> Any:
         click.option("--timezone", help=text("Time zone of the schedule, such as Europe/Berlin.", "UTC")),
         click.option("--seconds/--no-seconds", default=None, help="The schedule has six fields, seconds first."),
         click.option("--method", type=click.Choice(get_args(Method)), help=text("Method of the request.", "POST")),
-        click.option("--header", "headers", type=HEADER, multiple=True, help="Sent with the call. Repeatable."),
+        click.option("-H", "--header", "headers", type=HEADER, multiple=True, help="Sent with the call. Repeatable."),
         click.option("--body", type=JSON, help=text("JSON text, @file, or - for stdin.", "a description of the run")),
         click.option("--timeout", "timeout_seconds", type=DURATION, help=text("Deadline of one attempt.", "10s")),
         click.option(
@@ -101,7 +118,8 @@ def _take_fields(options: dict[str, Any]) -> JobFields:
         raise click.UsageError("Expected one of --callback-url and --route, got both.")
     policy = take_policy(options)
     gap, overlap = options.pop("on_gap"), options.pop("on_overlap")
-    options["headers"], options["labels"] = dict(options["headers"]), dict(options["labels"])
+    options["headers"] = once_each(options["headers"], "header")
+    options["labels"] = once_each(options["labels"], "label")
     fields: Any = {name: value for name, value in options.items() if value is not None and value != {}}
     if policy is not None:
         fields["retry_policy"] = policy
@@ -117,11 +135,12 @@ def _take_fields(options: dict[str, Any]) -> JobFields:
 @click.option("--paused", is_flag=True, help="Do not run it until it is resumed.")
 @click.option("--note", default="", help="A remark about it, as a note to others.")
 @click.option("--by", default="", help="Who you are, as a note to others.")
+@click.option("--dry-run", is_flag=True, help="Only have the server check it, and show what it would be.")
 @partial(_content_options, is_new=True)
 @connection_options
 @click.pass_context
 def create(
-    ctx: click.Context, /, name: str, schedule: str, *, paused: bool, note: str, by: str, **options: Any
+    ctx: click.Context, /, name: str, schedule: str, *, paused: bool, note: str, by: str, dry_run: bool, **options: Any
 ) -> None:
     """Create a job. With neither a URL nor a route, the route is /jobs/trigger/NAME.
 
@@ -134,13 +153,24 @@ def create(
           --callback-url https://example.com/jobs/report
       mainspring job create clean-up "H * * * *" --route /jobs/clean-up --catchup none --timeout 2m
       mainspring job create probe "*/10 * * * * *" --seconds --callback-url http://127.0.0.1:8711/ --method GET
+      mainspring job create report @daily --callback-url https://example.com/ -H 'X-Team: blue' --dry-run
     """
     fields = _take_fields(options)
     is_server_named = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
     if is_server_named and not fields.keys() & {"url", "callback_url", "route"}:
         raise click.UsageError("--url is the server. Set the target of the job with --callback-url or --route.")
-    with settings(ctx).connect() as client:
-        show(client.jobs.create(name, schedule, paused=paused, note=note, by=by, **fields), settings(ctx))
+    with settings(ctx).connect() as client, named_as_options(SCHEDULE_OPTIONS):
+        view = client.jobs.create(name, schedule, paused=paused, note=note, by=by, dry_run=dry_run, **fields)
+    _show(view, settings(ctx))
+    if dry_run:
+        say("Nothing was created.")
+
+
+def _show(view: JobView, chosen: Globals) -> None:
+    """People are shown the retry policy that is in force, whosever it is."""
+    policy, whose = (view.retry_policy, "") if view.retry_policy else (DEFAULT_POLICY, "the default of jobs")
+    text = "" if view.state == "broken" else policy_text(policy, whose=whose, then="the run is over")
+    show(view, chosen, instead={"retryPolicy": text})
 
 
 @job.command()
@@ -180,14 +210,14 @@ def update(
     fields |= {CLEARABLE[each]: None for each in clear}
     if not fields and schedule is None:
         raise click.UsageError("Expected at least one option that changes the job, got none.")
-    with settings(ctx).connect() as client:
+    with settings(ctx).connect() as client, named_as_options(SCHEDULE_OPTIONS):
         view = client.jobs.update(
             name,
             if_generation=UNSET if if_generation is None else if_generation,
             schedule=UNSET if schedule is None else schedule,
             **fields,
         )
-    show(view, settings(ctx))
+    _show(view, settings(ctx))
 
 
 @job.command()
@@ -202,7 +232,7 @@ def get(ctx: click.Context, name: str) -> None:
       mainspring job get report --output yaml
     """
     with settings(ctx).connect() as client:
-        show(client.jobs.get(name), settings(ctx))
+        _show(client.jobs.get(name), settings(ctx))
 
 
 @job.command()
@@ -217,38 +247,53 @@ def delete(ctx: click.Context, name: str) -> None:
       mainspring job delete report
     """
     with settings(ctx).connect() as client:
-        show(client.jobs.delete(name).job, settings(ctx))
+        view = client.jobs.delete(name).job
+    if not show_document(view, settings(ctx).output):
+        click.echo(f"deleted {printable(name)}")
 
 
 @job.command("list")
 @click.option("--state", "states", type=click.Choice(get_args(JobState)), multiple=True, help="Repeatable.")
-@click.option("--prefix", default="", help="Names starting with this.")
+@click.option("--name-prefix", default="", help="Names starting with this.")
 @click.option("--label", "labels", type=LABEL, multiple=True, help="Has this label. Repeatable; all must match.")
 @click.option("--limit", type=Whole(1, 1000), default=100, show_default=True, help="Jobs on this page.")
 @click.option("--cursor", help="Continue from the previous page.")
+@watch_option
 @connection_options
 @click.pass_context
 def list_jobs(
     ctx: click.Context,
     *,
     states: tuple[JobState, ...],
-    prefix: str,
+    name_prefix: str,
     labels: tuple[tuple[str, str], ...],
     limit: int,
     cursor: str | None,
+    watches: bool,
 ) -> None:
-    """List jobs by name. The remark is the problem of a broken job, or the note of any other.
+    """List jobs by name, with their next and last runs by the calendar, how the last that is over ended, and how many
+    have failed in a row (at most 20 are counted). The remark is the problem of a broken job, or the note of any other.
 
     \b
     Examples:
       mainspring job list
       mainspring job list --state broken --state paused
-      mainspring job list --prefix billing- --label team=blue --output json
+      mainspring job list --name-prefix billing- --label team=blue --output json
+      mainspring job list --watch
     """
     with settings(ctx).connect() as client:
-        page = client.jobs.list(name_prefix=prefix, labels=dict(labels), states=states, limit=limit, cursor=cursor)
-    if not show_document(page, settings(ctx).output):
-        show_table(LIST_COLUMNS, [_row(each) for each in page.jobs], settings(ctx))
+
+        def look() -> JobPage:
+            return client.jobs.list(
+                name_prefix=name_prefix, labels=dict(labels), states=states, limit=limit, cursor=cursor
+            )
+
+        present(look, lambda page: _draw(page, settings(ctx)), watches=watches)
+
+
+def _draw(page: JobPage, chosen: Globals) -> None:
+    if not show_document(page, chosen.output):
+        show_table(LIST_COLUMNS, [_row(each) for each in page.jobs], chosen, spare=LIST_SPARE)
     broken = sum(each.state == "broken" for each in page.jobs)
     if broken:
         say(f"{broken} broken: a broken job does not run until its record is repaired. See `mainspring job get NAME`.")
@@ -264,6 +309,8 @@ def _row(view: JobView) -> tuple[str, ...]:
         view.timezone,
         instant_text(view.next_at),
         instant_text(view.last_run),
+        view.last_outcome or "",
+        str(view.consecutive_failures or ""),
         view.url or view.route or ("" if view.state == "broken" else f"/jobs/trigger/{view.name}"),
         view.problem or view.note,
     )
@@ -283,7 +330,7 @@ def pause(ctx: click.Context, name: str, note: str, by: str) -> None:
       mainspring job pause report --note "The warehouse is being moved." --by ann
     """
     with settings(ctx).connect() as client:
-        show(client.jobs.pause(name, note=note, by=by), settings(ctx))
+        _show(client.jobs.pause(name, note=note, by=by), settings(ctx))
 
 
 @job.command()
@@ -299,8 +346,16 @@ def resume(ctx: click.Context, name: str, by: str) -> None:
       mainspring job resume report --by ann
     """
     with settings(ctx).connect() as client:
-        show(client.jobs.resume(name, by=by), settings(ctx))
+        _show(client.jobs.resume(name, by=by), settings(ctx))
 
 
-for _command in (trigger_command, preview_command, runs_command, backfill_command, apply_command):
+for _command in (
+    trigger_command,
+    rerun_command,
+    preview_command,
+    runs_command,
+    backfill_command,
+    apply_command,
+    export_command,
+):
     job.add_command(_command)

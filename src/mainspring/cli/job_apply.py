@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,10 +11,12 @@ import click
 import msgspec
 from msgspec import UNSET
 
+from mainspring.cli.confirmation import confirm
 from mainspring.cli.globals import Globals, connection_options, settings
 from mainspring.cli.job_difference import Change, Step, steps
-from mainspring.cli.job_file import read_jobs
-from mainspring.cli.output import show_document
+from mainspring.cli.job_file import Form, form_of, read_jobs
+from mainspring.cli.output import cell, show_document
+from mainspring.cli.parameters import LABEL, once_each
 from mainspring.cli.progress import progress
 from mainspring.errors import FieldError, InvalidInput, MainspringError
 from mainspring.jobs.difference import CONTENT, content
@@ -46,14 +49,37 @@ class ApplyView(View, frozen=True, kw_only=True):
 
 @click.command("apply")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["toml", "yaml", "json"]),
+    help="[default: by the file's name or its contents]",
+)
 @click.option("--dry-run", is_flag=True, help="Only show the difference; the exit code is 7 if there is one.")
+@click.option(
+    "--label",
+    "labels",
+    type=LABEL,
+    multiple=True,
+    help="Give all jobs of the file this label, and delete only jobs that have it. Repeatable.",
+)
 @click.option("--prune/--no-prune", default=True, show_default=True, help="Delete jobs that are not in the file.")
 @click.option("--yes", is_flag=True, help="Do not ask before deletions.")
 @click.option("--by", default="", help="Who you are, as a note to others.")
 @connection_options
 @click.pass_context
-def apply_command(ctx: click.Context, file: str, *, dry_run: bool, prune: bool, yes: bool, by: str) -> None:
-    """Make the jobs of the server match a TOML or JSON file; - is stdin.
+def apply_command(
+    ctx: click.Context,
+    file: str,
+    *,
+    form: Form | None,
+    dry_run: bool,
+    labels: tuple[tuple[str, str], ...],
+    prune: bool,
+    yes: bool,
+    by: str,
+) -> None:
+    """Make the jobs of the server match a file of TOML, YAML or JSON; - is stdin. `job export` writes one.
 
     The file has a table `jobs` with a table for each job, or a list `jobs`. The fields are those of
     `POST /v1/jobs/create`; an absent field takes its default. A job is only paused or resumed if the file says
@@ -61,11 +87,15 @@ def apply_command(ctx: click.Context, file: str, *, dry_run: bool, prune: bool, 
     a confirmation, unless --no-prune is given. If somebody else changes a job at the same time, the command ends with
     a conflict: run it again.
 
+    If several teams have a file each, give each a label of its own, with --label or as `labels` at the top of the
+    file: then all jobs of the file have it, and jobs without it are left alone.
+
     \b
     Examples:
       mainspring job apply jobs.toml --dry-run
       mainspring job apply jobs.toml --yes
-      mainspring job apply team-jobs.json --no-prune
+      mainspring job apply blue.yaml --label team=blue
+      mainspring job apply more-jobs.json --no-prune
 
     \b
     A file:
@@ -74,8 +104,19 @@ def apply_command(ctx: click.Context, file: str, *, dry_run: bool, prune: bool, 
       timezone = "Europe/Berlin"
       url = "https://example.com/jobs/report"
       retryPolicy = { maxAttempts = 5 }
+
+    \b
+    The same in YAML, for one team:
+      labels: {team: blue}
+      jobs:
+        daily-report:
+          schedule: "0 9 * * mon-fri"
+          timezone: Europe/Berlin
+          url: https://example.com/jobs/report
+          retryPolicy: {maxAttempts: 5}
     """
-    wanted = read_jobs(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
+    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    wanted = read_jobs(data, form or form_of(file), labels=once_each(labels, "label"))
     chosen = settings(ctx)
     with chosen.connect() as client:
         with progress(None, "reading jobs", chosen) as advance:
@@ -84,13 +125,16 @@ def apply_command(ctx: click.Context, file: str, *, dry_run: bool, prune: bool, 
                 present.append(job)
                 advance(len(present))
         planned = steps(wanted, present, prune=prune)
-        unchanged = len(wanted) - sum(step.kind != "delete" for step in planned)
+        unchanged = len(wanted.jobs) - sum(step.kind != "delete" for step in planned)
         if chosen.output in (None, "table"):
             _tell(planned, unchanged)
         _check(client, planned, chosen)
         if not dry_run:
-            _ask(planned, yes=yes)
+            _ask(planned, wanted.labels, yes=yes)
             _apply(client, planned, by=by, chosen=chosen)
+            if planned and chosen.output in (None, "table"):
+                counts = _counts(planned)
+                click.echo(f"{counts['create']} created, {counts['update']} updated, {counts['delete']} deleted.")
     show_document(_view(planned, unchanged, dry_run=dry_run), chosen.output)
     if dry_run and planned:
         sys.exit(EXIT_DIFFERENT)
@@ -104,20 +148,24 @@ def _tell(planned: list[Step], unchanged: int) -> None:
         click.echo(printable(line))
         for change in step.changes:
             click.echo(printable(f"    {change.field}: {_json(change.old)} → {_json(change.new)}"))
-    counts = {kind: sum(step.kind == kind for step in planned) for kind in SIGNS}
+    counts = _counts(planned)
     click.echo(f"{counts['create']} to create, {counts['update']} to update, {counts['delete']} to delete, ", nl=False)
     click.echo(f"{unchanged} unchanged.")
+
+
+def _counts(planned: list[Step]) -> dict[str, int]:
+    return {kind: sum(step.kind == kind for step in planned) for kind in SIGNS}
 
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _ask(planned: list[Step], *, yes: bool) -> None:
+def _ask(planned: list[Step], labels: Mapping[str, str], *, yes: bool) -> None:
     deletions = sum(step.kind == "delete" for step in planned)
     if deletions and not yes:
-        verb = "is" if deletions == 1 else "are"
-        click.confirm(f"Delete {counted(deletions, 'job')} that {verb} not in the file?", abort=True, err=True)
+        what = f"{counted(deletions, 'job')}{' with ' * bool(labels)}{cell(labels)}"
+        confirm(f"Delete {what} that {'is' if deletions == 1 else 'are'} not in the file?")
 
 
 def _check(client: Client, planned: list[Step], chosen: Globals) -> None:
@@ -143,9 +191,10 @@ def _apply(client: Client, planned: list[Step], *, by: str, chosen: Globals) -> 
             try:
                 _write(client, step, by=by, dry_run=False)
                 _pause_or_resume(client, step, by=by)
-            except MainspringError as error:
+            except (MainspringError, KeyboardInterrupt) as error:
                 error.add_note(
-                    f"Stopped at {step.name}: {done} of {len(planned)} changes were made, the others were not."
+                    f"Stopped at {step.name}: {done} of {len(planned)} changes were made, the others were not. "
+                    "Run the command again to make them."
                 )
                 raise
             advance(done + 1)

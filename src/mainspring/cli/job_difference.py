@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from mainspring.cli.job_file import Wanted
+from mainspring.cli.job_file import JobFile, Wanted
 from mainspring.delivery.secrets import Secrets
+from mainspring.errors import InvalidInput
 from mainspring.jobs.difference import CONTENT, differences
 from mainspring.jobs.messages import JobView
 
@@ -36,19 +38,39 @@ class Step:
     changes: tuple[Change, ...] = ()
 
 
-def steps(wanted: Mapping[str, Wanted], present: Iterable[JobView], *, prune: bool) -> list[Step]:
-    """Creations and updates by name, then deletions. A job that needs nothing has no step."""
+def steps(file: JobFile, present: Iterable[JobView], *, prune: bool) -> list[Step]:
+    """Creations and updates by name, then deletions. A job that needs nothing has no step. If the file has labels, only
+    jobs that have them are deleted: the others are not its business."""
+    wanted = file.jobs
     found = {job.name: job for job in present}
     planned = [step for name in sorted(wanted) if (step := _step(wanted[name], found.get(name))) is not None]
-    gone = sorted(found.keys() - wanted.keys()) if prune else []
+    others = sorted(found.keys() - wanted.keys()) if prune else []
+    gone = [name for name in others if file.labels.items() <= found[name].labels.items()]
     return [*planned, *(Step("delete", name, present=found[name]) for name in gone)]
 
 
 def _step(wanted: Wanted, present: JobView | None) -> Step | None:
     if present is None:
         return Step("create", wanted.job.name, wanted)
+    wanted = _with_secrets(wanted, present)
     changes = tuple(_changes(wanted, present))
     return Step("update", wanted.job.name, wanted, present, changes) if changes else None
+
+
+def _with_secrets(wanted: Wanted, present: JobView) -> Wanted:
+    """A file that was exported without secrets has *** in their place: they stay as they are. What that cannot stand
+    for is left to the server to refuse."""
+    job = wanted.job
+    try:
+        kept = replace(
+            job,
+            headers=_SECRETS.kept_headers(job.headers, present.headers),
+            url=job.url and _SECRETS.kept_url(job.url, present.url or "", "/url"),
+            route=job.route and _SECRETS.kept_url(job.route, present.route or "", "/route"),
+        )
+    except InvalidInput:
+        return wanted
+    return Wanted(kept, wanted.named)
 
 
 def _changes(wanted: Wanted, present: JobView) -> Iterator[Change]:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from mainspring.errors import FieldError, InvalidInput
+from mainspring.text import did_you_mean
 from mainspring.timers.messages import CreateTimer, TimerView
 from mainspring.wire.strict_json import decode
 
@@ -76,7 +77,7 @@ class Writer:
 
 def _as_created(timer: TimerView) -> CreateTimer:
     # Between the tokens of JSON a line break is mere space; inside a string it cannot stand.
-    payload = bytes(timer.payload).replace(b"\n", b" ").replace(b"\r", b" ")
+    payload = bytes(timer.payload_json).replace(b"\n", b" ").replace(b"\r", b" ")
     return CreateTimer(
         namespace=timer.namespace,
         timer_id=timer.timer_id,
@@ -113,7 +114,8 @@ def _csv_bodies(source: IO[bytes]) -> Iterator[tuple[int, bytes | InvalidInput]]
         header = next(reader, [])
         unknown = [name for name in header if name not in COLUMNS]
         if unknown or not header:
-            raise InvalidInput(f"Expected the columns {', '.join(COLUMNS)}, got {', '.join(unknown) or 'none'}")
+            hint = did_you_mean(unknown[0], COLUMNS) if unknown else ""
+            raise InvalidInput(f"Expected the columns {', '.join(COLUMNS)}, got {', '.join(unknown) or 'none'}{hint}")
         first_line = reader.line_num + 1
         for row in reader:
             if row:

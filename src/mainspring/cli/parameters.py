@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -69,13 +70,15 @@ class Json(click.ParamType[Raw]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Raw:
         if isinstance(value, Raw):
             return value
-        text = str(value)
+        text, data = str(value), b""
         try:
             data = _read(text)
             msgspec.json.decode(data)
         except OSError as error:
             self.fail(f"Expected a readable file, got {text[1:]}: {error.strerror}", param, ctx)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
+            if text == "-":
+                self.fail(f"Expected JSON on stdin, got {'something else' if data.strip() else 'nothing'}", param, ctx)
             self.fail(f"Expected JSON, @file or -, got {text!r:.100}", param, ctx)
         return Raw(data.strip())
 
@@ -116,6 +119,19 @@ class Pair(click.ParamType[tuple[str, str]]):
         if not separator or not name:
             self.fail(f"Expected NAME{self._separator}VALUE, got {str(value)!r}", param, ctx)
         return name.strip(), rest.strip()
+
+
+def once_each(pairs: Iterable[tuple[str, str]], what: str) -> dict[str, str]:
+    """Pairs as a mapping. A name that is given twice is refused: one of the two values would get lost."""
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    for name, value in pairs:
+        folded = name.lower() if what == "header" else name
+        if folded in seen:
+            raise click.UsageError(f"Expected each {what} once, got {name!r} again.")
+        seen.add(folded)
+        found[name] = value
+    return found
 
 
 class Durations(click.ParamType[tuple[float, ...]]):

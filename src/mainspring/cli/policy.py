@@ -14,7 +14,11 @@ import msgspec
 from mainspring.cli.parameters import DURATION, DURATIONS
 from mainspring.errors import FieldError, InvalidInput
 from mainspring.model import RetryPolicy
+from mainspring.text import counted
 from mainspring.wire.strict_json import decode
+
+_SHOWN = 10
+"""Of many waits, this many are shown."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,7 +26,12 @@ Option = tuple[str, click.ParamType[Any] | type | None, bool, str]
 OPTIONS: dict[str, Option] = {
     "max_attempts": ("--retry-max-attempts", int, False, "Attempts in total, including the first."),
     "initial_interval_seconds": ("--retry-initial-interval", DURATION, False, "Wait before the first retry."),
-    "backoff_multiplier": ("--retry-multiplier", float, False, "Each wait is this many times the previous one."),
+    "backoff_multiplier": (
+        "--retry-backoff-multiplier",
+        float,
+        False,
+        "Each wait is this many times the previous one.",
+    ),
     "max_interval_seconds": ("--retry-max-interval", DURATION, False, "Longest wait."),
     "max_elapsed_seconds": ("--retry-max-elapsed", DURATION, False, "Give up this long after the first attempt."),
     "jitter": ("--retry-jitter", float, False, "Random extra wait, as a fraction of the wait, 0 to 1."),
@@ -49,6 +58,26 @@ def _with(command: F, options: dict[str, Option]) -> F:
     for name, (flag, kind, multiple, text) in reversed(options.items()):
         command = click.option(flag, f"retry_{name}", type=kind, multiple=multiple, help=text)(command)
     return command
+
+
+def policy_text(policy: RetryPolicy, *, whose: str = "", then: str = "") -> str:
+    """A policy in words; `whose` it is, if it is not that of what is shown, and what comes `then`, if not what it
+    says itself."""
+    waits = policy.schedule
+    if waits is not None:
+        how = f"waits {', '.join(f'{wait:g}s' for wait in waits[:_SHOWN])}{', …' * (len(waits) > _SHOWN)}"
+        attempts = min(policy.max_attempts, len(waits) + 1)
+    else:
+        attempts, most = policy.max_attempts, policy.max_interval_seconds
+        how = f"waits {policy.initial_interval_seconds:g}s, then times {policy.backoff_multiplier:g}, at most {most:g}s"
+    parts = [
+        counted(attempts, "attempt"),
+        *([f"{how}, up to {policy.jitter:.0%} more"] if attempts > 1 else []),
+        *([f"gives up after {policy.max_elapsed_seconds:g}s"] if policy.max_elapsed_seconds is not None else []),
+        *([f"on {', '.join(policy.retry_on)}"] if policy.retry_on is not None else []),
+        f"then {then or policy.on_exhausted}",
+    ]
+    return "; ".join(parts) + (f" ({whose})" if whose else "")
 
 
 def take_policy(options: dict[str, Any]) -> RetryPolicy | None:

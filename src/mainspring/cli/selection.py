@@ -32,7 +32,7 @@ def filter_options(command: F) -> F:
             multiple=True,
             help="In this state. Repeatable.",
         ),
-        click.option("--prefix", "id_prefix", help="Ids starting with this."),
+        click.option("--id-prefix", help="Ids starting with this."),
         click.option(
             "--label", "labels", type=LABEL, multiple=True, help="Has this label. Repeatable; all must match."
         ),

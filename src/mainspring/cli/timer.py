@@ -6,25 +6,31 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 from msgspec import UNSET
 
 from mainspring.cli.bulk import act_on_many
-from mainspring.cli.globals import connection_options, settings
-from mainspring.cli.output import say, show, show_rows
-from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT, Whole
-from mainspring.cli.policy import retry_options, take_policy
+from mainspring.cli.globals import Globals, connection_options, settings
+from mainspring.cli.output import say, show, show_document, show_rows
+from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT, Whole, once_each
+from mainspring.cli.policy import policy_text, retry_options, take_policy
+from mainspring.cli.progress import spinner
 from mainspring.cli.selection import filter_options, namespace_option, take_where
 from mainspring.cli.transfer import export_command, import_command
+from mainspring.cli.watching import Stream, follow, follow_option, present, watch_option
 from mainspring.errors import NotFound
-from mainspring.model import Delivery, Result
-from mainspring.wire.message import View
+from mainspring.model import Delivery, Result, State
+from mainspring.text import printable
+from mainspring.timers.messages import AttemptView, TimerPage, TimerStatsView, TimerView
 
 if TYPE_CHECKING:
     from mainspring.client import Client
 
 LIST_COLUMNS = ("timerId", "state", "nextAttemptAt", "attempts", "callbackUrl", "labels")
+LIST_SPARE = ("labels", "attempts")
 CHANGES = ("callback_url", "payload", "headers", "labels", "callback_timeout", "delivery")
 HISTORY_COLUMNS = ("startedAt", "attempt", "outcome", "status", "durationMs", "next", "nextAt", "detail")
+HISTORY_SPARE = ("durationMs", "nextAt", "attempt", "status")
 
 
 @click.group()
@@ -36,6 +42,7 @@ def timer() -> None:
       mainspring timer create hello --in 5s --callback-url http://127.0.0.1:8711/
       mainspring timer get hello
       mainspring timer list --state parked
+      mainspring timer stats
       mainspring timer delete --label team=blue --dry-run
     """
 
@@ -43,10 +50,12 @@ def timer() -> None:
 def _content_options(command: Any) -> Any:
     """What a timer is made of; the same for create and update."""
     for option in (
-        click.option("--in", "delay", type=DURATION, help="Due after this delay: 90, 5m, 1h30m."),
-        click.option("--at", type=MOMENT, help="Due at this instant: 2026-12-01T09:00:00+01:00."),
+        click.option("--delay", "--in", "delay", type=DURATION, help="Due after this delay: 90, 5m, 1h30m."),
+        click.option("--execute-at", "--at", "at", type=MOMENT, help="Due at this instant: 2026-12-01T09:00:00+01:00."),
         click.option("--payload", type=JSON, help="JSON text, @file, or - for stdin."),
-        click.option("--header", "headers", type=HEADER, multiple=True, help="Sent with the callback. Repeatable."),
+        click.option(
+            "-H", "--header", "headers", type=HEADER, multiple=True, help="Sent with the callback. Repeatable."
+        ),
         click.option("--label", "labels", type=LABEL, multiple=True, help="Label to find it by. Repeatable."),
         click.option("--callback-timeout", type=DURATION, help="Deadline of one attempt, 1s to 30m."),
         click.option(
@@ -67,9 +76,18 @@ def _take_time(options: dict[str, Any]) -> tuple[datetime | None, float | None]:
     return at, delay
 
 
+def _target(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Required; whoever gives --url instead is told what that is."""
+    if value is not None or ctx.resilient_parsing:
+        return value
+    if ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--url is the server. Set the target of the timer with --callback-url.")
+    raise click.MissingParameter(ctx=ctx, param=param)
+
+
 @timer.command()
 @click.argument("timer_id")
-@click.option("--callback-url", required=True, help="URL to call; http or https.")
+@click.option("--callback-url", callback=_target, help="URL to call; http or https.  [required]")
 @namespace_option
 @_content_options
 @connection_options
@@ -83,7 +101,7 @@ def create(ctx: click.Context, /, timer_id: str, **options: Any) -> None:
       mainspring timer create invoice-7 --at 2026-12-01T09:00:00+01:00 \\
           --callback-url https://example.com/hooks/invoice --payload '{"invoice": 7}'
       mainspring timer create once --in 1h --callback-url https://example.com/ \\
-          --delivery at-most-once --payload @body.json --header 'X-Team: blue' --label team=blue
+          --delivery at-most-once --payload @body.json -H 'X-Team: blue' -H 'X-Run: 7' --label team=blue
     """
     at, delay = _take_time(options)
     if at is None and delay is None:
@@ -97,13 +115,13 @@ def create(ctx: click.Context, /, timer_id: str, **options: Any) -> None:
             delay_seconds=delay,
             payload=options["payload"],
             namespace=options["namespace"],
-            headers=dict(options["headers"]),
-            labels=dict(options["labels"]),
+            headers=once_each(options["headers"], "header"),
+            labels=once_each(options["labels"], "label"),
             retry_policy=policy,
             callback_timeout_seconds=options["callback_timeout"] or 30.0,
             delivery=Delivery(options["delivery"] or Delivery.AT_LEAST_ONCE),
         )
-    show(view, settings(ctx))
+        _show(client, view, settings(ctx))
 
 
 @timer.command()
@@ -141,13 +159,22 @@ def update(ctx: click.Context, /, timer_id: str, **options: Any) -> None:
             delay_seconds=UNSET if delay is None else delay,
             callback_url=given("callback_url"),
             payload=given("payload"),
-            headers=dict(options["headers"]) or UNSET,
-            labels=dict(options["labels"]) or UNSET,
+            headers=once_each(options["headers"], "header") or UNSET,
+            labels=once_each(options["labels"], "label") or UNSET,
             retry_policy=policy or UNSET,
             callback_timeout_seconds=given("callback_timeout"),
             delivery=Delivery(options["delivery"]) if options["delivery"] else UNSET,
         )
-    show(view, settings(ctx))
+        _show(client, view, settings(ctx))
+
+
+def _show(client: Client, view: TimerView, chosen: Globals) -> None:
+    """People are shown the retry policy that is in force, whosever it is."""
+    instead = {}
+    if view.retry_policy is None and chosen.output in (None, "table"):
+        policy = client.namespaces.get(view.namespace).retry_policy
+        instead["retryPolicy"] = policy_text(policy, whose=f"that of namespace {view.namespace}")
+    show(view, chosen, instead=instead)
 
 
 @timer.command()
@@ -158,35 +185,78 @@ def update(ctx: click.Context, /, timer_id: str, **options: Any) -> None:
 def get(ctx: click.Context, timer_id: str, namespace: str) -> None:
     """Show a timer. A timer that is done no longer exists: see `timer history`.
 
+    The retry policy is the one in force. With --output json it is null if it is that of the namespace.
+
     \b
     Examples:
       mainspring timer get hello
       mainspring timer get hello --output json
     """
     with settings(ctx).connect() as client:
-        show(client.timers.get(timer_id, namespace=namespace), settings(ctx))
+        _show(client, client.timers.get(timer_id, namespace=namespace), settings(ctx))
+
+
+@timer.command()
+@namespace_option
+@watch_option
+@connection_options
+@click.pass_context
+def stats(ctx: click.Context, namespace: str, watches: bool) -> None:
+    """Count the timers of a namespace by state, and show when the next is due. Timers that are done are not counted.
+
+    \b
+    Examples:
+      mainspring timer stats
+      mainspring timer stats --namespace billing --watch
+    """
+    with settings(ctx).connect() as client:
+
+        def look() -> TimerStatsView:
+            return client.timers.stats(namespace=namespace)
+
+        def draw(view: TimerStatsView) -> None:
+            show(view, settings(ctx))
+            if view.counts_are_minimum:
+                say("There are more than were counted.")
+
+        present(look, draw, watches=watches)
 
 
 @timer.command("list")
 @click.option("--limit", type=Whole(1, 1000), default=100, show_default=True, help="Timers on this page.")
 @click.option("--cursor", help="Continue from the previous page.")
 @filter_options
+@watch_option
 @connection_options
 @click.pass_context
-def list_timers(ctx: click.Context, /, limit: int, cursor: str | None, **options: Any) -> None:
+def list_timers(ctx: click.Context, /, limit: int, cursor: str | None, watches: bool, **options: Any) -> None:
     """List timers in due order. To get all of a large number, see `timer export`.
 
     \b
     Examples:
       mainspring timer list
-      mainspring timer list --state parked --prefix invoice- --limit 1000
+      mainspring timer list --state parked --id-prefix invoice- --limit 1000
       mainspring timer list --label team=blue --due-to 2026-12-01T00:00:00Z --output yaml
+      mainspring timer list --state retrying --watch
     """
     with settings(ctx).connect() as client:
-        page = client.timers.list(limit=limit, cursor=cursor, **take_where(options))
-    show_rows(page, page.timers, LIST_COLUMNS, settings(ctx))
-    if page.next_cursor:
-        say(f"There are more: --cursor {page.next_cursor}")
+
+        def look() -> TimerPage:
+            """A server looks through a bounded number of timers for each page, maybe in vain."""
+            where = take_where(options)
+            page = client.timers.list(limit=limit, cursor=cursor, **where)
+            if not page.timers and page.next_cursor:
+                with spinner("Looking through many timers", settings(ctx)):
+                    while not page.timers and page.next_cursor:
+                        page = client.timers.list(limit=limit, cursor=page.next_cursor, **where)
+            return page
+
+        def draw(page: TimerPage) -> None:
+            show_rows(page, page.timers, LIST_COLUMNS, settings(ctx), spare=LIST_SPARE)
+            if page.next_cursor:
+                say(f"There are more: --cursor {page.next_cursor}")
+
+        present(look, draw, watches=watches)
 
 
 @timer.command("run-now")
@@ -202,7 +272,7 @@ def run_now(ctx: click.Context, timer_id: str, namespace: str) -> None:
       mainspring timer run-now hello
     """
     with settings(ctx).connect() as client:
-        show(client.timers.run_now(timer_id, namespace=namespace), settings(ctx))
+        _show(client, client.timers.run_now(timer_id, namespace=namespace), settings(ctx))
 
 
 @timer.command()
@@ -219,23 +289,48 @@ def run_now(ctx: click.Context, timer_id: str, namespace: str) -> None:
 @click.option("--limit", type=Whole(1, 1000), default=100, show_default=True, help="Attempts on this page.")
 @click.option("--cursor", help="Continue from the previous page.")
 @namespace_option
+@follow_option
 @connection_options
 @click.pass_context
-def history(ctx: click.Context, /, timer_id: str, outcomes: tuple[str, ...], **options: Any) -> None:
+def history(ctx: click.Context, /, timer_id: str, follows: bool, **options: Any) -> None:
     """Show the attempts of a timer, newest first, even if it is done.
+
+    With --follow they come oldest first, and each new one when it has ended.
 
     \b
     Examples:
       mainspring timer history hello
       mainspring timer history hello --outcome failed --since 2026-11-01T00:00:00Z
+      mainspring timer history hello --follow
     """
+    options["outcomes"] = [Result(each) for each in options["outcomes"]]
+    where: Any = {name: value for name, value in options.items() if value}
+    if follows and "cursor" in where:
+        raise click.UsageError("Expected one of --cursor and --follow, got both.")
     with settings(ctx).connect() as client:
-        page = client.timers.history(timer_id, outcomes=[Result(each) for each in outcomes], **options)
-        if not page.attempts and not options["cursor"]:
+        page = client.timers.history(timer_id, **where)
+        if not page.attempts and "cursor" not in where:
             _say_why_empty(client, timer_id, options["namespace"])
-    show_rows(page, page.attempts, HISTORY_COLUMNS, settings(ctx))
+        if follows:
+            _follow_history(client, timer_id, where, settings(ctx))
+            return
+    show_rows(page, page.attempts, HISTORY_COLUMNS, settings(ctx), spare=HISTORY_SPARE)
     if page.next_cursor:
         say(f"There are more: --cursor {page.next_cursor}")
+
+
+def _follow_history(client: Client, timer_id: str, where: Any, chosen: Globals) -> None:
+    """A timer has one attempt at a time: whatever is new began after the newest that is known."""
+    newest: dict[str, datetime] = {}
+
+    def look() -> tuple[AttemptView, ...]:
+        attempts = client.timers.history(timer_id, **(where | newest)).attempts
+        if attempts:
+            newest["since"] = attempts[0].started_at
+        return attempts
+
+    stream = Stream(HISTORY_COLUMNS, chosen)
+    follow(look, stream.show, key=lambda each: (each.started_at, each.attempt, each.delivery_id))
 
 
 def _say_why_empty(client: Client, timer_id: str, namespace: str) -> None:
@@ -255,8 +350,8 @@ def _one_or_many(verb: str, help_text: str) -> None:
 
     @timer.command(verb, help=help_text)
     @click.argument("timer_id", required=False)
-    @click.option("--all-matching", "everything", is_flag=True, help="Every timer of the namespace that matches.")
-    @click.option("--dry-run", is_flag=True, help="Only count what matches.")
+    @click.option("--all", "everything", is_flag=True, help="Every timer of the namespace that matches.")
+    @click.option("--dry-run", is_flag=True, help="Only count what matches, and what would change.")
     @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
     @filter_options
     @connection_options
@@ -270,19 +365,24 @@ def _one_or_many(verb: str, help_text: str) -> None:
         if timer_id is not None and (conditions or everything or dry_run):
             raise click.UsageError("Expected a TIMER_ID or a filter, got both.")
         if timer_id is None and not conditions and not everything:
-            raise click.UsageError("Expected a TIMER_ID, a filter such as --prefix, or --all-matching.")
+            raise click.UsageError("Expected a TIMER_ID, a filter such as --id-prefix, or --all.")
         with settings(ctx).connect() as client:
             if timer_id is None:
                 act_on_many(client.timers, verb, where, everything=not conditions, dry_run=dry_run, yes=yes, ctx=ctx)
                 return
-            view: View
             if verb == "delete":
-                view = client.timers.delete(timer_id, namespace=namespace).timer
+                _tell_deleted(client.timers.delete(timer_id, namespace=namespace).timer, settings(ctx))
             elif verb == "park":
-                view = client.timers.park(timer_id, namespace=namespace)
+                _show(client, client.timers.park(timer_id, namespace=namespace), settings(ctx))
             else:
-                view = client.timers.resume(timer_id, namespace=namespace)
-        show(view, settings(ctx))
+                _show(client, client.timers.resume(timer_id, namespace=namespace), settings(ctx))
+
+
+def _tell_deleted(view: TimerView, chosen: Globals) -> None:
+    if not show_document(view, chosen.output):
+        click.echo(f"deleted {printable(view.timer_id)}")
+    if view.state is State.RUNNING:
+        say("An attempt was in flight: it may still reach its receiver, and is not repeated.")
 
 
 _one_or_many(
@@ -293,8 +393,8 @@ _one_or_many(
     Examples:
       mainspring timer delete hello
       mainspring timer delete --label team=blue --dry-run
-      mainspring timer delete --prefix invoice- --yes
-      mainspring timer delete --namespace old --all-matching
+      mainspring timer delete --id-prefix invoice- --yes
+      mainspring timer delete --namespace old --all
     """,
 )
 _one_or_many(
@@ -314,7 +414,7 @@ _one_or_many(
     \b
     Examples:
       mainspring timer resume hello
-      mainspring timer resume --state parked --prefix invoice- --yes
+      mainspring timer resume --state parked --id-prefix invoice- --yes
     """,
 )
 

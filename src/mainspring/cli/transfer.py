@@ -34,11 +34,13 @@ BATCH_BYTES = 750_000
 
 
 class ImportView(View, frozen=True, kw_only=True):
-    """What became of the lines of a file."""
+    """What became of the lines of a file; in a dry run, what would."""
 
     lines: int
     created: int
+    replaced: int
     failed: int
+    dry_run: bool
 
 
 @click.command("import")
@@ -47,28 +49,34 @@ class ImportView(View, frozen=True, kw_only=True):
     "--format", "form", type=click.Choice(["jsonl", "csv"]), help="[default: by the file's name; JSONL for stdin]"
 )
 @click.option("--from-line", type=Whole(1), default=1, help="Skip the lines before this one.")
-@click.option("--dry-run", is_flag=True, help="Only have the server check the lines; nothing is created.")
+@click.option("-n", "--namespace", help="Put all timers into this namespace. [default: what the lines say]")
+@click.option("--dry-run", is_flag=True, help="Only have the server check and count the lines; nothing is created.")
 @connection_options
 @click.pass_context
-def import_command(ctx: click.Context, file: str, form: Format | None, from_line: int, dry_run: bool) -> None:
-    """Create the timers of a file; - is stdin. An id that exists is replaced.
+def import_command(
+    ctx: click.Context, file: str, *, form: Format | None, from_line: int, namespace: str | None, dry_run: bool
+) -> None:
+    """Create the timers of a file; - is stdin. A timer whose id exists is replaced, and counted apart.
 
     A line has the fields of `POST /v1/timers/create`. Invalid lines are reported by number and skipped; the exit
-    code is then 1. An interrupted import says at which line to continue; starting over would create again the
-    timers whose calls have been made since.
+    code is then 1. An import that is interrupted, even by Ctrl-C, says at which line to continue; starting over would
+    create again the timers whose calls have been made since.
 
     \b
     Examples:
       mainspring timer import timers.jsonl
       mainspring timer import timers.csv --dry-run
       mainspring timer import timers.jsonl --from-line 5001
+      mainspring timer export | mainspring timer import - --namespace copy
       mainspring dev generate 1000 | mainspring timer import -
     """
     with click.open_file(file, "rb") as source, progress(_size(file), "importing", settings(ctx)) as advance:
         every = _watched(read_lines(source, form or _format_of(file)), source, file, advance)
         lines = (line for line in every if line.number >= from_line)
         with settings(ctx).connect() as client:
-            view = _Import(client, dry_run=dry_run).run(lines)
+            if namespace is not None:
+                client.namespaces.get(namespace)  # one that does not exist is told once, and not of every line
+            view = _Import(client, namespace=namespace, dry_run=dry_run).run(lines)
     show(view, settings(ctx))
     if view.failed:
         sys.exit(1)
@@ -106,7 +114,7 @@ def export_command(
     Examples:
       mainspring timer export timers.jsonl
       mainspring timer export timers.csv --namespace billing --state parked
-      mainspring timer export --prefix invoice- | wc -l
+      mainspring timer export --id-prefix invoice- | wc -l
       mainspring timer export all.jsonl --include-parked --secrets
     """
     if secrets and file == "-":
@@ -138,40 +146,63 @@ def export_command(
 class _Import:
     """Sends lines in batches and counts what became of them."""
 
-    def __init__(self, client: Client, *, dry_run: bool) -> None:
+    def __init__(self, client: Client, *, namespace: str | None, dry_run: bool) -> None:
         self._client = client
+        self._namespace = namespace
         self._dry_run = dry_run
         self._batch: list[tuple[int, CreateTimer]] = []
         self._bytes = 0
-        self._lines = self._created = self._failed = 0
+        self._last = 0
+        self._lines = self._written = self._replaced = self._failed = 0
 
     def run(self, lines: Iterator[Line]) -> ImportView:
+        try:
+            self._take(lines)
+            self._send()
+        except (MainspringError, KeyboardInterrupt) as error:
+            if self._lines:
+                error.add_note(self._where_to_continue())
+            raise
+        return ImportView(
+            lines=self._lines,
+            created=self._written - self._replaced,
+            replaced=self._replaced,
+            failed=self._failed,
+            dry_run=self._dry_run,
+        )
+
+    def _where_to_continue(self) -> str:
+        """Behind the last line that is certainly dealt with; that of a request without an answer is not."""
+        line = self._batch[0][0] if self._batch else self._last + 1
+        done = "checked" if self._dry_run else "created"
+        return f"{counted(self._written, 'timer')} {done}. To continue: --from-line {line}"
+
+    def _take(self, lines: Iterator[Line]) -> None:
         for number, timer, problem in lines:
             self._lines += 1
             if timer is None:
                 self._failed += 1
                 _report(number, problem)
-                continue
-            size = len(msgspec.json.encode(timer)) + 1
-            if len(self._batch) == BATCH_TIMERS or self._bytes + size > BATCH_BYTES:
-                self._send()
-            self._batch.append((number, timer))
-            self._bytes += size
-        self._send()
-        created = 0 if self._dry_run else self._created
-        return ImportView(lines=self._lines, created=created, failed=self._failed)
+            else:
+                self._add(number, timer)
+            self._last = number
+
+    def _add(self, number: int, timer: CreateTimer) -> None:
+        if self._namespace is not None:
+            timer = msgspec.structs.replace(timer, namespace=self._namespace)
+        size = len(msgspec.json.encode(timer)) + 1
+        if len(self._batch) == BATCH_TIMERS or self._bytes + size > BATCH_BYTES:
+            self._send()
+        self._batch.append((number, timer))
+        self._bytes += size
 
     def _send(self) -> None:
         if not self._batch:
             return
+        answer = self._client.timers.create_batch([timer for _, timer in self._batch], dry_run=self._dry_run)
         batch, self._batch, self._bytes = self._batch, [], 0
-        try:
-            answer = self._client.timers.create_batch([timer for _, timer in batch], dry_run=self._dry_run)
-        except MainspringError as error:
-            done = "checked" if self._dry_run else "created"
-            error.add_note(f"{counted(self._created, 'timer')} {done}. To continue: --from-line {batch[0][0]}")
-            raise
-        self._created += answer.created
+        self._written += answer.created
+        self._replaced += answer.replaced
         self._failed += answer.failed
         for (number, _), item in zip(batch, answer.results, strict=True):
             if item.problem is not None:

@@ -7,7 +7,7 @@ Both clients have the same methods; the sync one is generated from the async one
 `mainspring.errors`. Messages and views are those of the HTTP API.
 
     _async     the client for event loops; `_sync` is generated from it
-    arguments  Python keywords → the fields of messages
+    arguments  a payload, for messages that the caller puts together
     transport  how requests get to the network
     reply      what an answer means: a value, an error, or to be sent again        pure
     discovery  where the server is, and which token to use
@@ -17,16 +17,17 @@ Both clients have the same methods; the sync one is generated from the async one
 
 from mainspring.client._async.client import AsyncClient
 from mainspring.client._sync.client import Client
-from mainspring.client.arguments import FetchesWhere, RunsWhere, Where, from_payload, to_payload
+from mainspring.client.arguments import to_payload
 from mainspring.client.callback import Callback, callback_answer, read_callback
 from mainspring.client.health import Health, Readiness
-from mainspring.fetches.arguments import FetchFields
+from mainspring.fetches.arguments import FetchesWhere, FetchFields
 from mainspring.fetches.errors import FetchError
 from mainspring.fetches.messages import FetchResult, FetchView
-from mainspring.jobs.arguments import JobFields
+from mainspring.jobs.arguments import JobFields, JobsWhere, RunsWhere
 from mainspring.jobs.calendar.calendar import Dst
 from mainspring.jobs.messages import JobView, RunView
 from mainspring.model import Delivery, Result, RetryPolicy, State
+from mainspring.timers.arguments import HistoryWhere, Where
 from mainspring.timers.messages import CreateTimer, TimerView
 
 __all__ = [
@@ -42,8 +43,10 @@ __all__ = [
     "FetchView",
     "FetchesWhere",
     "Health",
+    "HistoryWhere",
     "JobFields",
     "JobView",
+    "JobsWhere",
     "Readiness",
     "Result",
     "RetryPolicy",
@@ -53,7 +56,6 @@ __all__ = [
     "TimerView",
     "Where",
     "callback_answer",
-    "from_payload",
     "read_callback",
     "to_payload",
 ]

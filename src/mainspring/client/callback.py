@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType, field
 
 from mainspring.client.arguments import to_payload
 from mainspring.clock import wall_ms
@@ -31,10 +32,15 @@ class Callback(View, frozen=True, kw_only=True):
     execute_at: datetime
     attempt: int
     generation: int
-    payload: Raw
+    payload_json: Raw = field(name="payload")
     created_at: datetime
     delivery_id: str = ""
     """From the header `webhook-id`, which is also the `Idempotency-Key`."""
+
+    @property
+    def payload(self) -> Any:
+        """The payload as a Python value."""
+        return msgspec.json.decode(self.payload_json)
 
 
 class CallbackAnswer(Message, frozen=True, kw_only=True):

@@ -23,6 +23,8 @@ DEFAULT_URL = "http://127.0.0.1:8700"
 def find_url(url: str | None) -> str:
     """The server's address without a trailing slash. Raises ConfigError if it is not an http(s) URL."""
     chosen = url or os.environ.get(PREFIX + "URL") or DEFAULT_URL
+    if not isinstance(chosen, str):
+        raise ConfigError(f"Expected a server URL such as {DEFAULT_URL}, got {chosen!r:.100}")
     try:
         parts = urlsplit(chosen)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -57,7 +59,7 @@ def token_in(path: Path, *, generated: bool = False) -> str:
 
 
 def _checked(token: str) -> str:
-    if not (token.isascii() and token.isprintable()) or " " in token:
+    if not isinstance(token, str) or not (token.isascii() and token.isprintable()) or " " in token:
         raise ConfigError("Expected a token of visible ASCII characters only, got others")
     return token
 

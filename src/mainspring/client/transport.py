@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
-from threading import Thread
-from types import TracebackType
-from typing import TypeVar
 
 from mainspring.delivery.call import Call, Reply
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.errors import NetworkError
+from mainspring.loop_thread import LoopThread
 
 ANSWER_BYTES = 64 * 1024 * 1024
 GRACE_SECONDS = 10.0
-"""How much longer than its own deadline we wait for a call on the background loop."""
-
-T = TypeVar("T")
+"""How much longer than its own deadline we wait for a call on the private loop."""
 
 
 def _new_sender() -> Sender:
@@ -31,8 +26,8 @@ def _new_sender() -> Sender:
     return Sender(guard=Guard(allow=("0.0.0.0/0", "::/0"), allow_loopback=True), answer_bytes=ANSWER_BYTES)
 
 
-def _not_open() -> NetworkError:
-    return NetworkError("The client is not open: it was never opened, or has been closed")
+def _not_open(block: str) -> NetworkError:
+    return NetworkError(f"The client is not open: use `{block}` and ask inside the block, or call its `open` first")
 
 
 class AsyncTransport:
@@ -48,7 +43,7 @@ class AsyncTransport:
 
     async def send(self, call: Call) -> Reply:
         if self._sender is None:
-            raise _not_open()
+            raise _not_open("async with AsyncClient() as client")
         return await self._sender.send(call)
 
     async def pause(self, seconds: float) -> None:
@@ -68,16 +63,22 @@ class SyncTransport:
     """The sender on a private loop; any number of threads may send."""
 
     def __init__(self) -> None:
-        self._background: _Background | None = None
+        self._thread: LoopThread | None = None
+        self._transport = AsyncTransport()
 
     def open(self) -> None:
-        if self._background is None:
-            self._background = _Background().__enter__()
+        if self._thread is None:
+            thread = LoopThread("mainspring-client")
+            thread.start()
+            thread.run(self._transport.open(), GRACE_SECONDS)
+            self._thread = thread
 
     def send(self, call: Call) -> Reply:
-        if self._background is None:
-            raise _not_open()
-        return self._background.send(call)
+        if self._thread is None:
+            raise _not_open("with Client() as client")
+        if not self._thread.is_of_this_process:
+            raise NetworkError("The client was opened before this process was forked: open one in each process")
+        return self._thread.run(self._transport.send(call), call.timeout_ms / 1000 + GRACE_SECONDS)
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -86,49 +87,10 @@ class SyncTransport:
         return time.monotonic()
 
     def close(self) -> None:
-        background, self._background = self._background, None
-        if background is not None:
-            background.__exit__(None, None, None)
-
-
-class _Background:
-    """One loop, one thread, one sender; all three begin and end together."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        # A daemon, so that a client that nobody closed does not keep a program from ending.
-        self._thread = Thread(target=self._run, name="mainspring-client", daemon=True)
-        self._transport = AsyncTransport()
-
-    def __enter__(self) -> _Background:
-        self._thread.start()
-        self._wait(self._transport.open(), GRACE_SECONDS)
-        return self
-
-    def send(self, call: Call) -> Reply:
-        return self._wait(self._transport.send(call), call.timeout_ms / 1000 + GRACE_SECONDS)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+        thread, self._thread = self._thread, None
+        if thread is None or not thread.is_of_this_process:
+            return
         try:
-            self._wait(self._transport.close(), GRACE_SECONDS)
+            thread.run(self._transport.close(), GRACE_SECONDS)
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(GRACE_SECONDS)
-
-    def _wait(self, work: Coroutine[object, object, T], seconds: float) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result(seconds)
-        except BaseException:
-            future.cancel()  # an interrupted caller leaves no request behind
-            raise
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        finally:
-            self._loop.close()
+            thread.stop()

@@ -20,17 +20,25 @@ from mainspring.cluster.views import instances_view, shards_view
 from mainspring.cluster.wakeups import Wake, Wakeups
 from mainspring.cluster_secret import read_cluster_secret
 from mainspring.config import Config
+from mainspring.delivery.egress import egress_of
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import StoreUnavailable, Unavailable
+from mainspring.failure_lines import FailureLines
 from mainspring.fetches.assembly import FetchesAssembly, call_sender
 from mainspring.fetches.local_origins import ResultReceiver
 from mainspring.fetches.record import NAMESPACE as FETCHES
+from mainspring.idempotency.service import KeyService
+from mainspring.idempotency.stores.records import RecordsStore
 from mainspring.jobs.assembly import JobsAssembly
+from mainspring.jobs.reconciler import LOCK_NAME
 from mainspring.kernel.carrier import Carriers
 from mainspring.kernel.engine import Engine
 from mainspring.kernel.ownership import Lease, Ownership
 from mainspring.kernel.settings import EngineSettings
+from mainspring.locks import LOCKS
+from mainspring.namespaces.deletion import NamespaceDeletion
+from mainspring.namespaces.reshard import NamespaceReshard
 from mainspring.namespaces.service import NamespaceService
 from mainspring.store import NoticesWriters, Store
 from mainspring.stores import store_from_url, timer_store_from_url
@@ -60,6 +68,8 @@ class Instance:
         due rows are read at once: it is not a setting, but a simulation has few rows and wants many pages."""
         self.config = config
         self._page_size = page_size
+        self._pruned: dict[int, int] = {}
+        """The shards whose history has been pruned, and up to where: nothing is looked through twice."""
         self._surroundings = surroundings = surroundings or Surroundings()
         identity = surroundings.identity
         self.clock: Clock = WatchedClock(surroundings.clock)
@@ -73,6 +83,7 @@ class Instance:
             idle_seconds=config.idle_seconds,
             answer_bytes=config.answer_bytes,
             max_idle_per_host=config.host_limit,
+            egress=egress_of(config),
         )
         self.namespaces = NamespaceService(
             records=self.store,
@@ -80,7 +91,10 @@ class Instance:
             randomness=self.randomness,
             created=self._claim_soon,
             shard_limit=config.shard_limit,
+            system_shards=config.system_shards,
         )
+        self.delete_namespace = NamespaceDeletion(store=self.store, namespaces=self.namespaces, clock=self.clock).step
+        self.reshard_namespace = NamespaceReshard(store=self.store, namespaces=self.namespaces, clock=self.clock).step
         self.ownership = Ownership(
             store=self.store,
             clock=self.clock,
@@ -90,6 +104,7 @@ class Instance:
             randomness=self.randomness,
             is_dead=identity.is_dead,
         )
+        self._failures = failures = FailureLines(self.clock.monotonic)
         self.timers_assembly = TimersAssembly(
             config=config,
             store=self.store,
@@ -102,6 +117,7 @@ class Instance:
             ownership=self.ownership,
             wake=self._wake,
             allow_handlers=allow_handlers,
+            failures=failures,
         )
         self.timers = self.timers_assembly.service
         self._registry = store_from_url(config.registry, clock=self.clock) if config.registry else self.store
@@ -118,6 +134,7 @@ class Instance:
             wake=self._wake,
             ownership=self.ownership,
             allow_handlers=allow_handlers,
+            failures=failures,
         )
         self.jobs = self.jobs_assembly.service
         self._call_sender = call_sender(surroundings.senders, config, self.guard)
@@ -139,9 +156,11 @@ class Instance:
             is_dead=identity.is_dead,
             address_of=self._address_of,
             secret=lambda: self.cluster_secret,
+            failures=failures,
             senders=surroundings.senders,
         )
         self.fetches = self.fetches_assembly.service
+        self.keys = KeyService(RecordsStore(self.store, clock=self.clock))
         self.cut_off = self.fetches_assembly.executor.cut_off
         self.left_results = self.fetches_assembly.left
         self.carriers = Carriers(
@@ -184,6 +203,9 @@ class Instance:
             )
             pruning = tasks.create_task(self._prune_loop())
             stack.callback(pruning.cancel)
+            writing = tasks.create_task(self.jobs_assembly.last_runs.run())
+            stack.push_async_callback(self.jobs_assembly.last_runs.stop)
+            stack.callback(writing.cancel)
             watching = tasks.create_task(self.fetches_assembly.watcher.watch())
             stack.callback(watching.cancel)
             await self.engine.start()
@@ -232,9 +254,19 @@ class Instance:
         return dispatcher is not None and (dispatcher.queued > 0 or dispatcher.window.left_any)
 
     async def _stop(self, engine: Engine) -> None:
-        """Timers and fetches end their calls in the same time, before others can think that nobody makes them."""
-        await asyncio.gather(engine.drain(), self.fetches_assembly.executor.stop(self.config.drain_seconds))
+        """Timers and fetches end their calls, before others can think that nobody makes them. Calls of fetches may be
+        allowed more time; meanwhile others look after all rows."""
+        executor = self.fetches_assembly.executor
+
+        async def drain() -> None:
+            await engine.drain()
+            if executor.is_busy and self.config.fetch_drain_seconds > self.config.drain_seconds:
+                await engine.withdraw()
+                self._announce()
+
+        await asyncio.gather(drain(), executor.stop(self.config.longest_drain_seconds))
         await engine.stop()
+        self._failures.close()
 
     # --- other instances ------------------------------------------------------------------------------
 
@@ -296,7 +328,8 @@ class Instance:
         return "" if neighbours_only else lease.address
 
     async def _shard_ids(self) -> Sequence[int]:
-        """All shards there are; also picks up what else others may have changed."""
+        """All shards there are; also picks up what else others may have changed, and what was left out of the log."""
+        self._failures.look()
         await self.timers_assembly.carrier.refresh()
         return await self.namespaces.shard_ids()
 
@@ -310,11 +343,20 @@ class Instance:
         )
 
     async def ready(self) -> None:
-        """Raises `Unavailable` when this instance cannot do its work."""
+        """Raises `Unavailable` when this instance cannot do its work, or a part of it: jobs without their registry."""
         await self.store.time()
         await self.store.get_record("instance", self.ownership.instance, now=self.clock.now_ms())
         if not self.ownership.valid() or not self.ownership.is_renewing:
             raise Unavailable("The lease of this instance could not be renewed")
+        if self._registry is not self.store:
+            await self._check_registry()
+
+    async def _check_registry(self) -> None:
+        try:
+            await self._registry.get_record(LOCKS, LOCK_NAME, now=self.clock.now_ms())
+        except StoreUnavailable as error:
+            detail = "The registry of jobs is unavailable: no job runs until it is back. Timers and fetches do"
+            raise Unavailable(detail) from error
 
     async def shards(self) -> ShardsView:
         return await shards_view(self.store, self.namespaces.known, instance=self.ownership.instance)
@@ -340,21 +382,25 @@ class Instance:
         )
 
     async def _prune_loop(self) -> None:
-        """Once an hour, remove history that is older than its namespace keeps it."""
+        """Once an hour, remove history that is older than its namespace keeps it, day by day (in UTC): stores that keep
+        the entries of a day together would otherwise look through those of a day again every hour."""
         await asyncio.sleep(PRUNE_FIRST_SECONDS)
         await background.repeat(self._prune, seconds=PRUNE_SECONDS, complaint="history was not pruned")
 
     async def _prune(self) -> None:
         for namespace in self.namespaces.known:
-            older_than = self.clock.now_ms() - namespace.history_retention_days * DAY_MS
+            older_than = (self.clock.now_ms() // DAY_MS - namespace.history_retention_days) * DAY_MS
             for shard_id in [shard for shard in namespace.shards if shard in self.ownership.fences]:
+                if self._pruned.get(shard_id) == older_than:
+                    continue
                 try:
                     await self._prune_shard(shard_id, older_than)
+                    self._pruned[shard_id] = older_than
                 except StoreUnavailable as error:
                     telemetry.warning("history was not pruned", reason=error.detail)
                     return
                 except Exception:  # noqa: BLE001 - one shard with strange entries is not the end of the instance
-                    telemetry.logger.exception("the history of a shard was not pruned")
+                    telemetry.exception("the history of a shard was not pruned")
 
     async def _prune_shard(self, shard_id: int, older_than: int) -> None:
         pruned = PRUNE_BATCH

@@ -24,6 +24,17 @@ from mainspring.kernel.ownership import Lease
 _PROCESS: Final = secrets.token_hex(8)
 _DRAWN_BYTES: Final = 16
 _DRAWN_AT_ONCE: Final = 256
+_forks = 0
+"""How often this process, or one that it comes from, was forked."""
+
+
+def _count_fork() -> None:
+    global _forks  # noqa: PLW0603
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +75,14 @@ class Unpredictable(random.SystemRandom):
     def __init__(self) -> None:
         super().__init__()
         self._drawn: deque[bytes] = deque()
-        self._pid = os.getpid()
+        self._forks = _forks
 
     def getrandbits(self, k: int) -> int:
         if not 0 <= k <= 8 * _DRAWN_BYTES:
             return super().getrandbits(k)
-        if self._pid != os.getpid():  # a fork inherits what its parent has drawn
+        if self._forks != _forks:  # a fork inherits what its parent has drawn
             self._drawn.clear()
-            self._pid = os.getpid()
+            self._forks = _forks
         try:
             drawn = self._drawn.popleft()  # in one step, whichever thread asks
         except IndexError:

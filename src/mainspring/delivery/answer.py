@@ -3,7 +3,7 @@
 The grammar is llhttp's (httptools). This module adds bounds: whatever the other side sends, an answer holds at most
 `FRAMING_LIMIT` bytes outside its body, `HEADER_LIMIT` headers, `limit` bytes of body before and after decompression,
 `MEMBER_LIMIT` gzip members, and `INTERIM_LIMIT` interim (1xx) answers. A body over its bound is cut and the status
-still counts; everything else is unreadable.
+still counts; everything else is unreadable, and `broken` has what came of it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import zlib
 from typing import Final
 
 import httptools
+
+from mainspring.delivery.call import BrokenAnswer
 
 FRAMING_LIMIT: Final = 65_536
 HEADER_LIMIT: Final = 256
@@ -24,6 +26,7 @@ LITTLE: Final = 4096
 FIRST_ROOM: Final = 65_536
 """How much a body asks for before it asks for all that it may take."""
 SHOWN_LIMIT: Final = 60
+HIGHEST_STATUS: Final = 599
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _names: dict[bytes, str] = {}
 _CACHED_NAMES: Final = 1024
@@ -93,11 +96,7 @@ class AnswerReader:
 
     def result(self) -> tuple[dict[str, str], bytes]:
         """Headers and body of a complete answer. Raises `Unreadable`."""
-        values: dict[str, list[str]] = {}
-        for raw_name, raw_value in self._headers:
-            name = _names.get(raw_name) or _name(raw_name)
-            values.setdefault(name, []).append(raw_value.decode("latin-1").strip(" \t"))
-        headers = {name: ", ".join(several) for name, several in values.items()}
+        headers = self._joined_headers()
         body = bytes(self._body)
         if headers.get("transfer-encoding", "chunked").lower() != "chunked":
             raise UnreadableAnswer(
@@ -106,6 +105,26 @@ class AnswerReader:
         if "content-encoding" in headers:
             body = self._decompress(headers["content-encoding"].lower(), body)
         return headers, body
+
+    @property
+    def set_cookies(self) -> tuple[str, ...]:
+        """Each as it came: joined, as the other headers are, they could not be told apart."""
+        cookies = (value for name, value in self._headers if name.lower() == b"set-cookie")
+        return tuple(cookie.decode("latin-1").strip(" \t") for cookie in cookies)
+
+    def broken(self, *, with_body: bool) -> BrokenAnswer | None:
+        """What has come of an answer that will not be complete or is unreadable; None if its head has not come."""
+        if not self._head_over or self.status > HIGHEST_STATUS:
+            return None
+        body = bytes(self._body) if with_body else b""
+        return BrokenAnswer(self.status, self._joined_headers(), self.set_cookies, body)
+
+    def _joined_headers(self) -> dict[str, str]:
+        values: dict[str, list[str]] = {}
+        for raw_name, raw_value in self._headers:
+            name = _names.get(raw_name) or _name(raw_name)
+            values.setdefault(name, []).append(raw_value.decode("latin-1").strip(" \t"))
+        return {name: ", ".join(several) for name, several in values.items()}
 
     @property
     def wanted(self) -> int:
@@ -174,7 +193,7 @@ class AnswerReader:
         if self.complete:
             return
         self.status = status = self._parser.get_status_code()
-        if not 100 <= status <= 599:
+        if not 100 <= status <= HIGHEST_STATUS:
             self._protest = f"the status {status}"
         self._head_over = status >= 200
         size = sum(len(name) + len(value) for name, value in self._headers)

@@ -62,6 +62,16 @@ class Call(Struct, frozen=True):
     """Called when the system has taken the whole request, so that it is no longer in memory."""
 
 
+class BrokenAnswer(Struct, frozen=True):
+    """What had come of an answer whose body broke off or cannot be read: whoever sent it has acted on the request."""
+
+    status: int
+    headers: dict[str, str]
+    set_cookies: tuple[str, ...]
+    body: bytes
+    """As it came, not decompressed."""
+
+
 class Reply(Struct, frozen=True):
     """How a call ended. With a status there is no problem; with a problem there is no status."""
 
@@ -82,14 +92,18 @@ class Reply(Struct, frozen=True):
     sent: bool
     """False: certainly no byte of the request was handed to the network, so nothing can have happened."""
     duration_ms: int
+    set_cookies: tuple[str, ...] = ()
+    """Each on its own: what `headers` has joined cannot be taken apart again."""
+    broken: BrokenAnswer | None = None
+    """With a problem: the answer as far as it came, if its head did."""
 
 
-def failed(problem: Problem, detail: str, *, sent: bool, duration_ms: int) -> Reply:
-    """How a call without an answer ended."""
+def failed(problem: Problem, detail: str, *, sent: bool, duration_ms: int, broken: BrokenAnswer | None = None) -> Reply:
+    """How a call without a whole answer ended."""
     detail = printable(detail[: DETAIL_LIMIT + 1])
     if len(detail) > DETAIL_LIMIT:
         detail = f"{detail[: DETAIL_LIMIT - 1]}…"
-    return Reply(None, {}, b"", False, problem, detail, sent, duration_ms)
+    return Reply(None, {}, b"", False, problem, detail, sent, duration_ms, broken=broken)
 
 
 class Sends(Protocol):

@@ -225,10 +225,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _finish(self) -> None:
         reader = self._reader
-        try:
-            headers, body = reader.result()
-        finally:
-            reader.drop()
+        headers, body = reader.result()
+        set_cookies = reader.set_cookies if "set-cookie" in headers else ()
+        reader.drop()
         answer, self._answer = self._answer, None
         assert answer is not None
         now = self._loop.time()
@@ -238,7 +237,9 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
         if not answer.done():
             duration_ms = round((now - self._started) * 1000)
-            answer.set_result(Reply(reader.status, headers, body, reader.truncated, "", "", True, duration_ms))
+            answer.set_result(
+                Reply(reader.status, headers, body, reader.truncated, "", "", True, duration_ms, set_cookies)
+            )
 
     def _written(self) -> bool:
         """An early answer to a request that is still being written counts, but the rest of it is not wanted."""
@@ -248,7 +249,9 @@ class Connection(asyncio.BufferedProtocol):
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
             duration_ms = round((self._loop.time() - self._started) * 1000)
-            answer.set_result(failed(problem, detail, sent=sent, duration_ms=duration_ms))
+            broken = self._reader.broken(with_body=not self._waits)  # there is no room for one that waits
+            answer.set_result(failed(problem, detail, sent=sent, duration_ms=duration_ms, broken=broken))
+        self._reader.drop()
 
 
 def describe(error: BaseException | None) -> str:

@@ -84,13 +84,14 @@ class Guard:
                     reason=reason,
                 )
                 raise UnsafeTarget(
-                    f"Expected a public address, got {target.host}, which does not resolve to public addresses only"
+                    f"Expected a public address, got {target.host}, which does not resolve to public addresses only; "
+                    "the setting allow_targets (--allow-target) opens networks"
                 )
         return found
 
     def _check(self, address: Address) -> None:
         if reason := self._why_not(address):
-            raise UnsafeTarget(f"Expected a public address, got {address}, which is {reason}")
+            raise UnsafeTarget(f"Expected a public address, got {address}, which is {reason}{_remedy(address, reason)}")
 
     def _why_not(self, address: Address) -> str:
         """Why an address may not be called; empty when it may."""
@@ -151,8 +152,16 @@ class Guard:
         if not _NAME.fullmatch(name):
             _invalid(f"a host name of letters, digits, hyphens and dots, got {authority['host']!r}")
         if is_loopback(name) and not self._loopback_names:
-            raise UnsafeTarget(f"Expected a public address, got {name}, which is loopback")
+            raise UnsafeTarget(f"Expected a public address, got {name}, which is loopback{_remedy(name, 'loopback')}")
         return name
+
+
+def _remedy(place: object, reason: str) -> str:
+    """How an operator opens an address. Nobody is told to do that for one that no receiver has."""
+    if reason == "loopback":
+        return "; the setting allow_loopback (--allow-loopback) opens it"
+    is_inside = reason == "private" or reason.startswith("shared")
+    return f"; the setting allow_targets (--allow-target {place}) opens it" if is_inside else ""
 
 
 def _literal(host: str) -> Address | None:

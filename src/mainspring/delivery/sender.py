@@ -7,7 +7,7 @@
 - **Lack of a descriptor is our own problem.** Without one, idle connections are closed and dialling goes on until its
   deadline. Then the call was not made (`exhausted`), and whoever asked for it must not count it.
 - **Only where the guard allows.** The address that was checked is the address that is dialled; the certificate and
-  the name in the handshake are those of the URL.
+  the name in the handshake are those of the URL. With a proxy, see `egress`.
 
 Retries, limits and circuits are decided elsewhere.
 """
@@ -24,6 +24,7 @@ from typing import Final, Protocol, Self
 from mainspring.delivery.address import Address
 from mainspring.delivery.call import Call, Problem, Reply, Sends, failed
 from mainspring.delivery.connection import Connection, describe
+from mainspring.delivery.egress import Egress, Proxy
 from mainspring.delivery.guard import Guard, Target
 from mainspring.delivery.pool import Pool
 from mainspring.descriptors import has_one, is_want_of_one
@@ -31,6 +32,7 @@ from mainspring.errors import InvalidInput, UnsafeTarget
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+DIRECT: Final = Egress()
 _DIAL_LIMIT: Final = 8
 _DESCRIPTOR_SECONDS: Final = 0.05
 """The pause between two checks whether there is a descriptor."""
@@ -66,6 +68,7 @@ class MakesSenders(Protocol):
         idle_seconds: float = ...,
         answer_bytes: int = ...,
         max_idle_per_host: int = ...,
+        egress: Egress = ...,
     ) -> OpenSender: ...
 
 
@@ -80,9 +83,12 @@ class Sender:
         idle_seconds: float = 4.0,
         answer_bytes: int = 65_536,
         max_idle_per_host: int = 128,
+        egress: Egress = DIRECT,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._guard = guard
+        self._ca_file = egress.ca_file
+        self._proxy = Proxy(egress.proxy_url) if egress.proxy_url else None
         self._connect_seconds = connect_seconds
         self._idle_seconds = idle_seconds
         self._answer_bytes = answer_bytes
@@ -104,7 +110,7 @@ class Sender:
         started = self._loop.time()
         try:
             target = self._guard.check_url(call.url)
-            request = render(call, target)
+            request = render(call, target, self._proxy_of(target))
         except (InvalidInput, UnsafeTarget) as error:
             return self._unsent("refused", error.detail, started)
         method, room, sent, fresh = call.method, call.room, call.sent, call.fresh
@@ -154,7 +160,9 @@ class Sender:
     async def _find_and_connect(self, target: Target, limit: float) -> Connection:
         while True:
             try:
-                addresses = await self._guard.resolve(target)
+                proxy = self._proxy_of(target)
+                guard, dialled = (self._guard, target) if proxy is None else (proxy.guard, proxy.target)
+                addresses = await guard.resolve(dialled)
                 return await self._connect_any(target, addresses[:_DIAL_LIMIT], limit)
             except OSError as error:
                 if not is_want_of_one(error) or self._loop.time() + 2 * _DESCRIPTOR_SECONDS > limit:
@@ -175,16 +183,43 @@ class Sender:
         return await self._connect(target, addresses[-1])
 
     async def _connect(self, target: Target, address: Address) -> Connection:
+        proxy = self._proxy_of(target)
         secure = target.scheme == "https"
-        _, connection = await self._loop.create_connection(
-            lambda: Connection(self._pool, (target.scheme, target.destination), self._loop, self._answer_bytes),
-            str(address),
-            target.port,
-            ssl=self._tls() if secure else None,
-            server_hostname=target.host if secure else None,
-        )
+        if proxy is not None and secure:
+            connection = await self._connect_through(proxy, target, address)
+        else:
+            _, connection = await self._loop.create_connection(
+                lambda: self._connection(target),
+                str(address),
+                target.port if proxy is None else proxy.target.port,
+                ssl=self._tls() if secure else None,
+                server_hostname=target.host if secure else None,
+            )
         self._pool.adopt(connection)
         return connection
+
+    async def _connect_through(self, proxy: Proxy, target: Target, address: Address) -> Connection:
+        context = self._tls()
+        transport, tunnel = await self._loop.create_connection(
+            lambda: proxy.tunnel(target, self._loop), str(address), proxy.target.port
+        )
+        connection = self._connection(target)
+        try:
+            await tunnel.opened
+            secured = await self._loop.start_tls(transport, connection, context, server_hostname=target.host)
+        except BaseException:
+            transport.abort()
+            raise
+        if secured is None:
+            raise OSError("the connection through the proxy was closed")
+        connection.connection_made(secured)
+        return connection
+
+    def _connection(self, target: Target) -> Connection:
+        return Connection(self._pool, (target.scheme, target.destination), self._loop, self._answer_bytes)
+
+    def _proxy_of(self, target: Target) -> Proxy | None:
+        return self._proxy if self._proxy is not None and self._proxy.carries(target) else None
 
     def _tls(self) -> ssl.SSLContext:
         if self._ssl_context is None:
@@ -192,12 +227,17 @@ class Sender:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             # Made at the first use: reading the system's certificates takes a while and plain HTTP needs none.
             self._ssl_context = ssl.create_default_context()
+            if self._ca_file:
+                self._ssl_context.load_verify_locations(cafile=self._ca_file)
             self._ssl_context.set_alpn_protocols(["http/1.1"])
         return self._ssl_context
 
 
-def render(call: Call, target: Target) -> bytes:
-    """The request as bytes. Raises `InvalidInput` for what cannot be written as one HTTP request."""
+def render(call: Call, target: Target, proxy: Proxy | None = None) -> bytes:
+    """The request as bytes. Raises `InvalidInput` for what cannot be written as one HTTP request.
+
+    A proxy is told the whole URL, unless there is a tunnel through it.
+    """
     if call.method not in METHODS:
         raise InvalidInput(f"Expected one of the methods {', '.join(sorted(METHODS))}, got {call.method!r}")
     length = f"content-length: {len(call.body)}\r\n" if call.body or call.method not in _WITHOUT_BODY else ""
@@ -205,8 +245,12 @@ def render(call: Call, target: Target) -> bytes:
     # Headers were checked when they were accepted. This is the last line of defence: no value may end its own line.
     if not headers.count("\n") == headers.count("\r") == len(call.headers) or "\0" in headers:
         raise InvalidInput("Expected headers without line breaks, got one in a name or a value")
+    what = target.path_and_query
+    if proxy is not None and target.scheme == "http":
+        what = f"http://{target.host_header}{what}"
+        headers += "".join([f"{name}: {value}\r\n" for name, value in proxy.headers])
     head = (
-        f"{call.method} {target.path_and_query} HTTP/1.1\r\nhost: {target.host_header}\r\n"
+        f"{call.method} {what} HTTP/1.1\r\nhost: {target.host_header}\r\n"
         f"accept-encoding: identity\r\n{length}{headers}\r\n"
     )
     try:

@@ -6,12 +6,22 @@ All calls of one delivery carry the same id, as `webhook-id` and `Idempotency-Ke
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Final
 
 import mainspring
 from mainspring.delivery.signatures import sign
+
+CORRELATION_ID: Final = "x-correlation-id"
+"""Names what several requests and calls belong to, for whoever reads the logs of all of them."""
+CORRELATION_LIMIT: Final = 128
+
+
+def correlation_in(headers: Mapping[str, str]) -> str:
+    """The correlation id among the headers of a call, as far as it is repeated in a log; empty if there is none."""
+    return next((value[:CORRELATION_LIMIT] for name, value in headers.items() if name.lower() == CORRELATION_ID), "")
 
 
 def new_delivery_id(randomness: random.Random) -> str:

@@ -25,5 +25,6 @@ and those that only fetches have:
     work_limit  bounds how much work of megabytes is under way at once
     sweeper     ends what nobody has begun in time
     activity    what an instance remembers without asking the store
+    failures    what the log says of those that did not end well
     errors      why a fetch brought no response
 """

@@ -12,13 +12,17 @@ from contextlib import contextmanager
 from typing import Final
 
 from mainspring import telemetry
+from mainspring.background import guarded
+from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.record import Fetch
 
 DURATIONS: Final = 1000
 
 
 class Activity:
-    def __init__(self) -> None:
+    def __init__(self, tell_failure: Callable[[Fetch, Outcome], None]) -> None:
+        """`tell_failure` is told about fetches that have ended here and not well."""
+        self._tell_failure = tell_failure
         self._waiting: dict[str, dict[asyncio.Event, None]] = {}
         self._durations: deque[int] = deque(maxlen=DURATIONS)
         self._pending: dict[str, int] = {}
@@ -32,6 +36,9 @@ class Activity:
         if fetch.outcome is None:
             return
         telemetry.fetches.add(fetch.state)
+        if fetch.state in ("failed", "unknown"):
+            with guarded("a failure got no line"):
+                self._tell_failure(fetch, fetch.outcome)
         if fetch.started_at is not None:
             self._durations.append(fetch.outcome.duration_ms)
             telemetry.fetch_duration.observe(fetch.outcome.duration_ms)

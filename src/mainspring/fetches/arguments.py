@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final, TypedDict, Unpack
 
 from msgspec import UNSET
 
 from mainspring.errors import InvalidInput
-from mainspring.fetches.messages import CreateFetch, Method
+from mainspring.fetches.messages import CreateFetch, FetchState, Method, Undelivered
+from mainspring.keywords import refuse_unknown
 from mainspring.wire.arguments import json_of, request
 from mainspring.wire.strict_json import encode
 
 CONTENT_TYPE = "content-type"
+LONGEST_WAIT_SECONDS: Final = 31_536_000.0
+"""For a result: a year."""
+
+
+class FetchesWhere(TypedDict, total=False):
+    """Which fetches; all conditions must hold; without any, everything matches."""
+
+    states: Sequence[FetchState]
+    may_have_acted: bool
+    """Only those without a response whose target may have acted."""
+    deliveries: Sequence[Undelivered]
+    """Only those whose result is on its way to its origin, or did not reach it."""
+    labels: Mapping[str, str]
+    since: datetime
+    """Created at or after this instant."""
+    until: datetime
+    """Created before this instant."""
 
 
 class RequestFields(TypedDict, total=False):
@@ -46,6 +65,7 @@ def new_req_id() -> str:
 
 def create_request(url: str, **fields: Unpack[FetchFields]) -> CreateFetch:
     """With a generated reqId if there is none, so that the request can be repeated without a second call."""
+    refuse_unknown(fields, FetchFields.__optional_keys__)
     if "json" in fields and "body" in fields:
         raise InvalidInput("Expected one of body and json, got both")
     said = {

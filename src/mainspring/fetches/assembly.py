@@ -9,13 +9,16 @@ from functools import partial
 from mainspring.clock import Clock
 from mainspring.config import Config
 from mainspring.delivery.call import Sends
+from mainspring.delivery.egress import egress_of
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
 from mainspring.delivery.sender import MakesSenders, OpenSender, Sender
 from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
+from mainspring.failure_lines import FailureLines
 from mainspring.fetches.activity import Activity
 from mainspring.fetches.carrier import FetchCarrier, lane_of
 from mainspring.fetches.executor import Executor, Spawn
+from mainspring.fetches.failures import FetchFailures
 from mainspring.fetches.left_results import LeftResults
 from mainspring.fetches.local_origins import LocalOrigins, is_inside, name_in
 from mainspring.fetches.memory import REQUEST_SIZES, FetchMemory, RequestMemory
@@ -40,6 +43,7 @@ def call_sender(senders: MakesSenders, config: Config, guard: Guard) -> OpenSend
         connect_seconds=config.connect_seconds,
         answer_bytes=config.fetch_answer_bytes,
         max_idle_per_host=0,
+        egress=egress_of(config),
     )
 
 
@@ -87,6 +91,7 @@ class FetchesAssembly:
         is_dead: Callable[[Lease], bool],
         address_of: Callable[[Lease], str],
         secret: Callable[[], str],
+        failures: FailureLines,
         senders: MakesSenders = Sender,
     ) -> None:
         """`calls` sends what users ask for, `callbacks` what origins get. `wake` tells the engine about a row, `pump`
@@ -100,8 +105,9 @@ class FetchesAssembly:
         self._is_dead = is_dead
         self._address_of = address_of
         self._spawn = spawn
-        self._activity = activity = Activity()
         names_host = partial(host_of, guard)
+        telling = FetchFailures(failures, names_host)
+        self._activity = activity = Activity(telling.tell_end)
         self.registry = registry = FetchRegistry(
             records=store,
             timers=store,
@@ -113,7 +119,7 @@ class FetchesAssembly:
             not_pending=activity.not_pending,
             retention_ms=config.fetch_retention_ms,
         )
-        self.inside = LocalOrigins(check_url=guard.check_url)
+        self.inside = LocalOrigins(check_url=guard.check_url, handler_ms=round(config.origin_seconds * 1000))
         self.memory = memory = memory_of(config)
         results = Results(
             sender=callbacks,
@@ -125,6 +131,7 @@ class FetchesAssembly:
             memory=memory_of(config),
             host_of=names_host,
             origins=Places(config.fetch_limit, host_limit=config.host_limit, clock=clock),
+            failures=telling,
         )
         self.requests = request_memory_of(config, lambda lanes: pump(*lanes))
         self.executor = Executor(
@@ -170,10 +177,11 @@ class FetchesAssembly:
         self.watcher = Watcher(
             timers=store,
             registry=registry,
-            members=lambda: (member.instance for member in ownership.members),
+            members=lambda: (*(member.instance for member in ownership.members), *ownership.finishing),
             executor_gone=self.pools.executor_gone,
             owned=self._owned,
             lives=self._lives,
+            clock=clock,
             overdue=overdue,
         )
         self.service = FetchService(
@@ -224,7 +232,9 @@ class FetchesAssembly:
         if record is None:
             return False
         lease = read_record(INSTANCES, record, read_lease)
-        return lease is None or not (lease.left or self._is_dead(lease))  # an unreadable one that is renewed is alive
+        if lease is None:
+            return True  # it cannot be read, but it is renewed
+        return (lease.finishing or not lease.left) and not self._is_dead(lease)
 
     def _owned(self) -> set[int]:
         """The shards of fetches that this instance owns."""

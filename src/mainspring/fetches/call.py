@@ -1,7 +1,8 @@
 """The call of a fetch: one request, and for GET and HEAD the redirects that it may follow, within one timeout.
 
 Every request goes over a connection of its own, because one that was kept alive may already be closed on the other
-side, which shows only after the request is sent. Every hop goes through the guard.
+side, which shows only after the request is sent. Every hop goes through the guard. The reqId goes out as
+`Idempotency-Key`, unless the request has one: a target that knows such keys can then be asked what became of it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from mainspring.delivery.call import AnswerMemory, Call, Reply, Sends
 from mainspring.fetches.messages import OutboundRequest
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+KEY: Final = "idempotency-key"
 _FOLLOWING: Final = frozenset({"GET", "HEAD"})
 _FOR_EVERYBODY: Final = frozenset(
     {
@@ -54,6 +56,7 @@ async def call(
     sender: Sends,
     request: OutboundRequest,
     *,
+    req_id: str,
     timeout_ms: int,
     clock: Clock,
     room: AnswerMemory | None = None,
@@ -61,7 +64,7 @@ async def call(
 ) -> Called:
     """`room` is asked before an answer is read, `sent` is called when the request has left. Keeps none of its body."""
     begun = clock.monotonic()
-    next_call = _first(request, timeout_ms, room, sent)
+    next_call = _first(request, req_id, timeout_ms, room, sent)
     url, redirects = request.url, request.max_redirects
     del request
     for left in range(redirects, -1, -1):
@@ -80,11 +83,12 @@ async def call(
 
 
 def _first(
-    request: OutboundRequest, timeout_ms: int, room: AnswerMemory | None, sent: Callable[[], None] | None
+    request: OutboundRequest, req_id: str, timeout_ms: int, room: AnswerMemory | None, sent: Callable[[], None] | None
 ) -> Call:
     headers = tuple(request.headers.items())
-    if "user-agent" not in {name.lower() for name in request.headers}:
-        headers += (("user-agent", f"mainspring/{mainspring.__version__}"),)
+    ours = {"user-agent": f"mainspring/{mainspring.__version__}", KEY: req_id}
+    theirs = {name.lower() for name in request.headers}
+    headers += tuple((name, value) for name, value in ours.items() if name not in theirs)
     return Call(request.method, request.url, headers, body_of(request), timeout_ms, fresh=True, room=room, sent=sent)
 
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.fetches.executor import Executor
@@ -141,6 +142,11 @@ class FetchCarrier:
         if fetch is None or (fetch.expires_at is not None and fetch.expires_at <= now):
             return Ending(outcome=Result.SUCCEEDED, next="done", started_at=now, kept=False)
         return ending(fetch, now=now, not_before=_patience(fetch, now), reachable=reachable)
+
+    def tell_failure(self, timer: Timer, ending: Ending) -> None:
+        """Only what is no fetch at all: what becomes of a fetch is told by its record (`failures`)."""
+        if ending.next == "parked":
+            telemetry.warning("the row of a fetch was put aside", req_id=timer.timer_id, reason=ending.detail)
 
     def lost(self, timer: Timer, now: int, reason: str) -> Ending:
         """Look again: at once, unless that was no use before."""

@@ -33,7 +33,7 @@ from mainspring.fetches.memory import FetchMemory, RequestMemory, Share, size_of
 from mainspring.fetches.messages import OutboundRequest
 from mainspring.fetches.outcome import Outcome, of_lost_executor, of_reply
 from mainspring.fetches.places import Places, site_of_place
-from mainspring.fetches.record import FIRST_OFFER_MS, Fetch, bare
+from mainspring.fetches.record import FIRST_OFFER_AIR_MS, Fetch, bare
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.results import Results
 from mainspring.fetches.work_limit import WorkLimit
@@ -119,6 +119,11 @@ class Executor:
     @property
     def in_flight(self) -> int:
         return min(self.places.taken, self.limit)  # a call that has just begun also holds the place of its attempt
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls are under way, or results being offered."""
+        return bool(self._starting or self._running)
 
     def room_for(self, fetch: Fetch) -> Callable[[], bool]:
         """Tells whether there is room, for whoever asks again until there is. Keeps nothing of the fetch."""
@@ -224,7 +229,7 @@ class Executor:
         """Take nothing more; wait this long for what is under way, then record the rest as unknown."""
         self._stopping = self.places.closed = self._offers.closed = True
         deadline = self._clock.monotonic() + seconds
-        while self._starting or self._running:
+        while self.is_busy:
             if self._clock.monotonic() >= deadline:
                 break
             await asyncio.sleep(0.01)
@@ -243,24 +248,24 @@ class Executor:
         try:
             await self._work(run)
         except Exception:  # noqa: BLE001 - nothing foreseen raises; if it does, the watchdog ends this fetch only
-            telemetry.logger.exception("a fetch ended with an unforeseen error")
+            telemetry.exception("a fetch ended with an unforeseen error", req_id=run.fetch.req_id)
 
     async def _work(self, run: _OwnedFetch) -> None:
         with self._memory.share(site_of_place(run.host), partial(self._tier_of, run)) as memory:
             outcome = await self._call(run, memory)
             memory.keep(while_recorded(outcome))
             crashpoint.reach(crashpoint.FETCH_ANSWERED)
-            with self._place_for_offer(run.fetch, outcome) as offers:
+            with self._place_for_offer(run.fetch, outcome) as offer_ms:
                 ended, first = await until_available(
-                    lambda: self._end(run, outcome, memory, offers=offers), complaint=_WAITING
+                    lambda: self._end(run, outcome, memory, offer_ms=offer_ms), complaint=_WAITING
                 )
                 memory.give_back()
                 crashpoint.reach(crashpoint.FETCH_ENDED)
                 if ended is None or not first:
                     return  # whoever ended it first sees to the rest
-                if ended.delivery.state == "waiting" and offers:
+                if ended.delivery.state == "waiting" and offer_ms:
                     self._leave(run)
-                    ended = await self._offer(ended, outcome)
+                    ended = await self._offer(ended, outcome, offer_ms)
                 moved = ended
                 await until_available(lambda: self._registry.move(moved), complaint=_WAITING)
 
@@ -270,46 +275,57 @@ class Executor:
         return run.tier if run.tier is Tier.UNTRIED and tier is Tier.DOUBTFUL else tier
 
     async def _end(
-        self, run: _OwnedFetch, outcome: Outcome, memory: Share, *, offers: bool
+        self, run: _OwnedFetch, outcome: Outcome, memory: Share, *, offer_ms: int
     ) -> tuple[Fetch | None, bool]:
         try:
             async with self._large_records.place(run.fetch.req_id) if run.is_large else nullcontext():
-                ended, first = await self._registry.end(run.fetch, outcome, by_executor=True, offers=offers)
+                ended, first = await self._registry.end(run.fetch, outcome, by_executor=True, offer_ms=offer_ms)
                 return ended and replace(ended, request=bare(ended.request)), first
         except StoreUnavailable:
             memory.doubt()
             raise
 
     @contextmanager
-    def _place_for_offer(self, fetch: Fetch, outcome: Outcome) -> Iterator[bool]:
-        """Whether the first offer of the result is made from here."""
+    def _place_for_offer(self, fetch: Fetch, outcome: Outcome) -> Iterator[int]:
+        """How long the first offer of the result may take; 0 if it is not made from here."""
         url = fetch.result_url
         origin = self._host_of(url) if url is not None and self._results.reaches(fetch) else None
         if url is None or origin is None or not self._offers.room(origin):
-            yield False
+            yield 0
             return
         with self._results.share(url) as memory:
             if not memory.try_to_take(while_offered(outcome)):
-                yield False
+                yield 0
                 return
             place = self._offers.take(origin)
             try:
-                yield True
+                yield self._results.first_offer_ms(url)
             finally:
                 self._offers.give_back(origin, place)
 
-    async def _offer(self, fetch: Fetch, outcome: Outcome) -> Fetch:
+    async def _offer(self, fetch: Fetch, outcome: Outcome, offer_ms: int) -> Fetch:
         try:
-            return await self._results.offer(fetch, outcome, timeout_ms=FIRST_OFFER_MS) or fetch
+            return await self._results.offer(fetch, outcome, timeout_ms=offer_ms) or fetch
         except StoreUnavailable as error:
             telemetry.warning("an offer was not recorded and will be repeated", reason=error.detail)
-            return fetch
+        repeat_at = self._clock.now_ms() + FIRST_OFFER_AIR_MS
+        again = await until_available(
+            lambda: self._registry.offered(fetch, lambda delivery: replace(delivery, next_at=repeat_at)),
+            complaint=_WAITING,
+        )
+        return again or fetch
 
     async def _call(self, run: _OwnedFetch, memory: Share) -> Outcome:
         fetch = run.fetch
         request, run.request = run.request or fetch.request, None
         calling = call(
-            self._sender, request, timeout_ms=fetch.timeout_ms, clock=self._clock, room=memory, sent=run.sent
+            self._sender,
+            request,
+            req_id=fetch.req_id,
+            timeout_ms=fetch.timeout_ms,
+            clock=self._clock,
+            room=memory,
+            sent=run.sent,
         )
         del request
         try:

@@ -18,13 +18,11 @@ from mainspring.fetches.local_origins import SCHEME
 from mainspring.fetches.record import NAMESPACE
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.results import Results
-from mainspring.fetches.rows import LEFT, ORIGIN
+from mainspring.fetches.rows import LEFT, OPEN_MS, ORIGIN
 from mainspring.namespaces.service import NamespaceService
-from mainspring.store import START, TimerFilter, TimerStore
+from mainspring.store import TimerFilter, TimerStore, timer_pages
 
 PAGE: Final = 100
-WINDOW_MS: Final = 3_600_000
-"""Rows of fetches whose result nobody has taken yet are due within this time; those that are only kept come later."""
 
 
 class LeftResults:
@@ -80,7 +78,7 @@ class LeftResults:
     async def _rows(self, label: str, name: str, limit: int) -> tuple[list[str], bool]:
         """From the shards that answer, and whether all do. A shard that does not hides no results in others."""
         shards = (await self._namespaces.system(NAMESPACE)).shards
-        where = TimerFilter(labels=((label, name),), due_to=self._clock.now_ms() + WINDOW_MS)
+        where = TimerFilter(labels=((label, name),), due_to=self._clock.now_ms() + OPEN_MS)
         try:
             return await self._list(shards, where, limit), True
         except StoreUnavailable:
@@ -94,4 +92,6 @@ class LeftResults:
             return found, False
 
     async def _list(self, shards: Sequence[int], where: TimerFilter, limit: int) -> list[str]:
-        return [row.timer_id for row in await self._timers.list_timers(shards, where, after=START, limit=limit)]
+        async for rows in timer_pages(self._timers, shards, where, limit=limit):
+            return [row.timer_id for row in rows]
+        return []

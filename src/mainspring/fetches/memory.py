@@ -25,7 +25,7 @@ from typing import Final, Self
 from mainspring.delivery.answer import LITTLE
 from mainspring.delivery.call import IncomingAnswer
 from mainspring.fetches.messages import OutboundRequest
-from mainspring.fetches.outcome import Outcome
+from mainspring.fetches.outcome import Outcome, Response
 from mainspring.kernel.shares import Tier
 
 READ_COPIES: Final = 3
@@ -348,16 +348,20 @@ def headers_size(headers: dict[str, str]) -> int:
 def while_recorded(outcome: Outcome) -> int:
     """What the end of a fetch takes until it is in the store."""
     response = outcome.response
-    return 0 if response is None else READ_COPIES * (len(response.body) + headers_size(response.headers))
+    return 0 if response is None else READ_COPIES * (len(response.body) + _head_size(response))
 
 
 def while_offered(outcome: Outcome | None) -> int:
     """What it takes until its origin has it, and that is in the store."""
     if outcome is None or outcome.response is None:
         return 0
-    body, headers = outcome.response.body, headers_size(outcome.response.headers)
+    body, headers = outcome.response.body, _head_size(outcome.response)
     read = len(body) + headers
     return read + max(STORED_COPIES * read, SENT_COPIES * (written_bytes(body) + headers))
+
+
+def _head_size(response: Response) -> int:
+    return headers_size(response.headers) + sum(HEADER_BYTES + len(cookie) for cookie in response.set_cookies)
 
 
 def written_bytes(body: bytes) -> int:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from mainspring.fetches.errors import fetch_error
 from mainspring.text import POOL, REQUEST_ID
@@ -23,11 +23,12 @@ RequestId = Annotated[
     Meta(min_length=1, max_length=128, pattern=REQUEST_ID, description="Chosen by the origin."),
 ]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-FetchTimeout = Annotated[float, Meta(ge=0.1, le=1800)]
+FetchTimeout = Annotated[float, Meta(ge=0.1, le=86_400)]
 FetchState = Literal["pending", "running", "succeeded", "failed", "unknown", "cancelled"]
 """The last four are final. `succeeded` means that there is a response, whatever its status."""
 ErrorKind = Literal["network", "timeout", "unreadable", "watchdog", "refused", "overloaded", "cancelled"]
 DeliveryState = Literal["none", "waiting", "delivered", "failed"]
+Undelivered = Literal["waiting", "failed"]
 PoolName = Annotated[str, Meta(min_length=1, max_length=63, pattern=POOL)]
 
 
@@ -45,7 +46,8 @@ class OutboundRequest(Message, frozen=True, kw_only=True):
 
 
 class CreateFetch(Message, frozen=True, kw_only=True):
-    """Request a call. A second create with the same reqId returns the first fetch and makes no second call."""
+    """Request a call. A second create with the same reqId returns the first fetch and makes no second call; with
+    another method, URL, body or resultUrl it is refused."""
 
     request: OutboundRequest
     timeout_seconds: FetchTimeout = 30.0
@@ -65,15 +67,51 @@ class FetchRef(Message, frozen=True, kw_only=True):
     req_id: RequestId
 
 
-class ListFetches(Message, frozen=True, kw_only=True):
-    """A page of fetches, newest change last. `states: ["unknown"]` gives those that need a person to look at them."""
+class FetchFilter(Message, frozen=True, kw_only=True):
+    """Which fetches; all conditions must hold."""
 
     states: Annotated[tuple[FetchState, ...], Meta(max_length=6)] = ()
+    may_have_acted: Annotated[
+        bool,
+        Meta(
+            description="Only those without a response whose target may have acted: `unknown`, and `cancelled` while "
+            "the call was under way. They need a person to look at them."
+        ),
+    ] = False
+    deliveries: Annotated[
+        tuple[Undelivered, ...],
+        Meta(max_length=2, description="Only those whose result is on its way to its origin, or did not reach it."),
+    ] = ()
     labels: Labels = {}
     since: Annotated[Instant | UnsetType, Meta(description="Created at or after this instant.")] = UNSET
     until: Annotated[Instant | UnsetType, Meta(description="Created before this instant.")] = UNSET
+
+
+class ListFetches(FetchFilter, frozen=True, kw_only=True):
+    """A page of fetches, newest change last. `mayHaveActed: true` gives those that need a person to look at them."""
+
     limit: PageSize = 100
     cursor: Cursor | UnsetType = UNSET
+
+
+class RedeliverFetches(FetchFilter, frozen=True, kw_only=True):
+    """Bring results to their origins now: that of one fetch, or of all that match and did not reach theirs.
+
+    One that was given up gets its whole `deliverySeconds` again. Without reqId and without any condition, `all` must be
+    true.
+    """
+
+    req_id: Annotated[RequestId | UnsetType, Meta(description="One fetch; then there are no conditions.")] = UNSET
+    deliveries: Annotated[
+        tuple[Undelivered, ...],
+        Meta(
+            min_length=1,
+            max_length=2,
+            description="Those that were given up, or also those that wait for their next offer.",
+        ),
+    ] = ("failed",)
+    all: bool = False
+    dry_run: bool = False
 
 
 class FetchStats(Message, frozen=True, kw_only=True):
@@ -87,9 +125,25 @@ class ResponseView(View, frozen=True, kw_only=True):
     headers: dict[str, str]
     body: str | None
     body_base64: str | None
-    truncated: Annotated[bool, Meta(description="The body was longer than what is here, or there was no room for it.")]
+    truncated: Annotated[
+        bool,
+        Meta(
+            description="The body is not the whole one: it was longer, there was no room for it, or `bodyProblem` says "
+            "what became of it."
+        ),
+    ]
     url: str
     redirected: bool
+    set_cookies: Annotated[
+        tuple[str, ...], Meta(description="Each Set-Cookie on its own; `headers` joins repeated headers with commas.")
+    ] = ()
+    body_problem: Annotated[
+        str,
+        Meta(
+            description="Why the body broke off or could not be read, if it was; then it is here as far as it came, as "
+            "it came."
+        ),
+    ] = ""
 
     @property
     def content(self) -> bytes:
@@ -119,10 +173,15 @@ class FetchResult(View, frozen=True, kw_only=True):
     state: Literal["succeeded", "failed", "unknown", "cancelled"]
     response: ResponseView | None
     error: ErrorView | None
-    context: Raw
+    context_json: Raw = field(name="context")
     started_at: datetime | None
     finished_at: datetime
     duration_ms: int
+
+    @property
+    def context(self) -> Any:
+        """What was given with the request, as a Python value."""
+        return msgspec.json.decode(self.context_json)
 
     def raise_for_error(self) -> ResponseView:
         """Return the response, whatever its status, or raise the `FetchError` that says why there is none."""
@@ -155,13 +214,18 @@ class FetchView(View, frozen=True, kw_only=True):
     result_url: str | None
     executor: str
     labels: dict[str, str]
-    context: Raw
+    context_json: Raw = field(name="context")
     created_at: datetime
     started_at: datetime | None
     watchdog_at: datetime | None
     result: FetchResult | None
     late_result: FetchResult | None
     delivery: DeliveryView
+
+    @property
+    def context(self) -> Any:
+        """What was given with the request, as a Python value."""
+        return msgspec.json.decode(self.context_json)
 
 
 class FetchSummary(View, frozen=True, kw_only=True):
@@ -174,13 +238,26 @@ class FetchSummary(View, frozen=True, kw_only=True):
     labels: dict[str, str]
     created_at: datetime
     detail: str
+    delivery: Annotated[
+        DeliveryState | None,
+        Meta(description="Of its result; null for one that ended under an earlier version, where `get` tells."),
+    ] = None
 
 
 class FetchPage(View, frozen=True, kw_only=True):
-    """A page of fetches; `nextCursor` is null on the last one."""
+    """A page of fetches; `nextCursor` is null on the last one. Others may be short, or empty: if many were looked
+    through in vain."""
 
     fetches: tuple[FetchSummary, ...]
     next_cursor: str | None
+
+
+class RedeliveryView(View, frozen=True, kw_only=True):
+    """How many results matched, and how many are now being brought to their origins. A dry run changes none."""
+
+    matched: int
+    changed: int
+    dry_run: bool
 
 
 class ExecutorView(View, frozen=True, kw_only=True):

@@ -3,12 +3,13 @@
 | what happened                                        | state      | kind        | definite |
 |------------------------------------------------------|------------|-------------|----------|
 | a response, of whatever status                       | succeeded  |             |          |
+| a status, and then no whole or readable body         | succeeded  |             |          |
 | no connection: refused, no such host, TLS            | failed     | network     | yes      |
 | no connection in time                                | failed     | timeout     | yes      |
 | address forbidden                                    | failed     | refused     | yes      |
 | sent, then reset or closed without a response        | unknown    | network     | no       |
-| sent, no whole response in time; GET, HEAD, OPTIONS  | failed     | timeout     | yes      |
-| sent, no whole response in time; other methods       | unknown    | timeout     | no       |
+| sent, no response in time; GET, HEAD, OPTIONS        | failed     | timeout     | yes      |
+| sent, no response in time; other methods             | unknown    | timeout     | no       |
 | sent, no HTTP came back; GET, HEAD, OPTIONS          | failed     | unreadable  | yes      |
 | sent, no HTTP came back; other methods               | unknown    | unreadable  | no       |
 | no file descriptor left in the executor, in time     | failed     | overloaded  | yes      |
@@ -18,7 +19,8 @@
 | cancelled before it was sent                         | cancelled  | cancelled   | yes      |
 | cancelled while the call was under way               | cancelled  | cancelled   | no       |
 
-*Definite* means that the target has certainly not acted on it. Whatever is not definite says so in words.
+*Definite* means that the target has certainly not acted on it. Whatever is not definite says so in words. A status
+says that the target has acted, whatever becomes of the body: it is never given up for an unknown.
 """
 
 from __future__ import annotations
@@ -46,6 +48,10 @@ class Response(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     url: str
     truncated: bool = False
     redirected: bool = False
+    set_cookies: tuple[str, ...] = ()
+    """If there are several, which `headers` has joined."""
+    problem: str = ""
+    """Why the body is not whole, or as it came."""
 
 
 class Failure(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -69,24 +75,17 @@ class Outcome(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     def words(self) -> str:
         """For people, in one line."""
         if self.response is not None:
-            return f"The target answered {self.response.status}."
+            return f"The target answered {self.response.status}. {self.response.problem}".rstrip()
         return self.failure.message if self.failure is not None else ""
 
 
 def of_reply(reply: Reply, *, method: str, url: str, redirected: bool, finished_at: int) -> Outcome:
     """What a call means. `url` is where the answer came from, or would have."""
-    if reply.status is not None:
-        response = Response(
-            status=reply.status,
-            headers=reply.headers,
-            body=reply.body,
-            url=url,
-            truncated=reply.truncated,
-            redirected=redirected,
-        )
+    happened = reply.detail if reply.detail.endswith(".") else f"{reply.detail}."
+    response = _response(reply, url=url, redirected=redirected, problem=happened)
+    if response is not None:
         return Outcome(state="succeeded", finished_at=finished_at, duration_ms=reply.duration_ms, response=response)
     kind: ErrorKind = "overloaded" if reply.problem == "exhausted" else reply.problem or "network"
-    happened = reply.detail if reply.detail.endswith(".") else f"{reply.detail}."
     if not reply.sent:
         definite, consequence = (
             True,
@@ -101,6 +100,23 @@ def of_reply(reply: Reply, *, method: str, url: str, redirected: bool, finished_
         finished_at=finished_at,
         duration_ms=reply.duration_ms,
         failure=Failure(kind=kind, message=f"{happened} {consequence}", definite=definite),
+    )
+
+
+def _response(reply: Reply, *, url: str, redirected: bool, problem: str) -> Response | None:
+    came = reply if reply.broken is None else reply.broken
+    if came.status is None:
+        return None
+    is_broken = reply.broken is not None
+    return Response(
+        status=came.status,
+        headers=came.headers,
+        body=came.body,
+        url=url,
+        truncated=reply.truncated or is_broken,
+        redirected=redirected,
+        set_cookies=came.set_cookies if len(came.set_cookies) > 1 else (),
+        problem=problem if is_broken else "",
     )
 
 

@@ -26,6 +26,7 @@ from mainspring.fetches.record import (
     decode,
     encode,
     ended,
+    offered_again,
     smaller,
     started,
     with_late,
@@ -137,7 +138,7 @@ class FetchRegistry:
             if fetch.begin_by > now:
                 return started(fetch, executor=executor, mark=mark, now=now) if may_start(fetch) else None
             outcome = of_no_room(created_at=fetch.created_at, now=now)
-            return ended(fetch, outcome, offers=False, retention_ms=self._retention_ms)
+            return ended(fetch, outcome, offer_ms=0, retention_ms=self._retention_ms)
 
         fetch, changed = await self._change(req_id, start)
         if fetch is not None and changed:
@@ -145,12 +146,13 @@ class FetchRegistry:
         return fetch
 
     async def end(
-        self, of: Fetch, outcome: Outcome, *, by_executor: bool, offers: bool = False
+        self, of: Fetch, outcome: Outcome, *, by_executor: bool, offer_ms: int = 0
     ) -> tuple[Fetch | None, bool]:
         """End a fetch, unless it has ended; returns the fetch as it then stands, and whether this call ended it.
 
         What an executor brings is the result of a call: one that comes too late is kept beside the first. With
-        `offers`, the first offer to the origin is the caller's. A repeat after a lost answer finds its own.
+        `offer_ms`, the first offer to the origin is the caller's, and takes this long at most. A repeat after a lost
+        answer finds its own.
         """
         first = False
 
@@ -158,7 +160,7 @@ class FetchRegistry:
             nonlocal first
             first = not fetch.is_final or fetch.outcome == outcome
             if not fetch.is_final:
-                return ended(fetch, outcome, offers=offers, retention_ms=self._retention_ms)
+                return ended(fetch, outcome, offer_ms=offer_ms, retention_ms=self._retention_ms)
             return with_late(fetch, outcome) if by_executor and not first else None
 
         fetch, changed = await self._change(of.req_id, end, created_at=of.created_at)
@@ -181,7 +183,7 @@ class FetchRegistry:
         def give_up(fetch: Fetch) -> Fetch | None:
             if fetch.state != "pending":
                 return None
-            return ended(fetch, outcome, offers=False, retention_ms=self._retention_ms)
+            return ended(fetch, outcome, offer_ms=0, retention_ms=self._retention_ms)
 
         fetch, changed = await self._change(req_id, give_up)
         if fetch is not None and changed:
@@ -198,7 +200,7 @@ class FetchRegistry:
             if fetch.is_final:
                 return None
             outcome = of_cancelling(started_at=fetch.started_at, now=self._clock.now_ms())
-            return ended(fetch, outcome, offers=False, retention_ms=self._retention_ms)
+            return ended(fetch, outcome, offer_ms=0, retention_ms=self._retention_ms)
 
         fetch, changed = await self._change(req_id, cancel)
         if fetch is not None and changed:
@@ -213,6 +215,16 @@ class FetchRegistry:
             return replace(fetch, delivery=change(fetch.delivery)) if fetch.delivery.state == "waiting" else None
 
         return (await self._change(of.req_id, offered, created_at=of.created_at))[0]
+
+    async def redeliver(self, req_id: str) -> tuple[Fetch | None, bool]:
+        """Have a result that has not arrived offered now; returns the fetch as it then stands, and whether it will be.
+
+        A repeat puts the row where it belongs, should that have been lost.
+        """
+        fetch, changed = await self._change(req_id, lambda fetch: offered_again(fetch, self._clock.now_ms()))
+        if fetch is not None and fetch.delivery.state == "waiting" and not fetch.delivery.left:
+            await self.move(fetch)
+        return fetch, changed
 
     async def move(self, fetch: Fetch) -> None:
         """Put the row where it belongs. Gives up if others keep moving it: they know the record, too."""
@@ -239,7 +251,8 @@ class FetchRegistry:
 
     async def _give_row(self, fetch: Fetch) -> None:
         """Without a row nobody looks at a fetch: returns when it has one. Ends because each time somebody wrote."""
-        row = new_row(fetch, await self._namespaces.system(NAMESPACE), version=first_version(self._random))
+        namespace, now = await self._namespaces.system(NAMESPACE), self._clock.now_ms()
+        row = new_row(fetch, namespace, version=first_version(self._random), now=now)
         expect = 0
         while not await self._put_row(row, expect):
             present = await look(self._timers, row.key)

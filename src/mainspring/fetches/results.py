@@ -18,14 +18,16 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
+from mainspring.background import guarded
 from mainspring.clock import Clock
 from mainspring.delivery.call import Call, Sends
-from mainspring.delivery.webhook import retry_after_ms, signed_headers
+from mainspring.delivery.webhook import CORRELATION_ID, retry_after_ms, signed_headers
+from mainspring.fetches.failures import FetchFailures
 from mainspring.fetches.local_origins import LocalOrigins, is_inside, name_in
 from mainspring.fetches.memory import FetchMemory, Share, while_offered
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.places import Places, site_of_place
-from mainspring.fetches.record import Fetch, ResultReturn
+from mainspring.fetches.record import FIRST_OFFER_MS, Fetch, ResultReturn
 from mainspring.fetches.registry import LARGE_BYTES, FetchRegistry
 from mainspring.fetches.views import result_of
 from mainspring.kernel.backoff import wait_ms
@@ -60,11 +62,13 @@ class Results:
         memory: FetchMemory,
         host_of: Callable[[str], str],
         origins: Places,
+        failures: FetchFailures,
     ) -> None:
         """`inside` knows the origins of this program. An executor of a pool has none. `host_of` names the host of an
         origin; `origins` are the places that origins share for their first offers."""
         self._sender = sender
         self._inside = inside
+        self._failures = failures
         self.origins = origins
         self._memory = memory
         self._host_of = host_of
@@ -104,8 +108,13 @@ class Results:
         detail = f"Waits for a program that knows the origin {name_in(fetch.result_url or '')}."
         return await self._registry.offered(fetch, lambda delivery: replace(delivery, left=True, detail=detail))
 
+    def first_offer_ms(self, url: str) -> int:
+        """How long the first offer to an origin may take. Others wait a little longer before they make the next."""
+        return self._inside.handler_ms if self._inside is not None and is_inside(url) else FIRST_OFFER_MS
+
     async def offer(self, fetch: Fetch, outcome: Outcome, *, timeout_ms: int = OFFER_TIMEOUT_MS) -> Fetch | None:
-        """Offer the result once and record how that ended; returns the fetch as it then stands."""
+        """Offer the result once and record how that ended; returns the fetch as it then stands. An origin inside this
+        program has a time of its own."""
         if outcome.response is not None and len(outcome.response.body) > LARGE_BYTES:
             async with self._writing:  # one per turn of the loop: it takes a while, and others want to be served
                 await asyncio.sleep(0)
@@ -122,14 +131,15 @@ class Results:
         after = await self._registry.offered(fetch, offered)
         if after is not None and after.delivery.state != "waiting":
             telemetry.fetch_deliveries.add(after.delivery.state)
-        if after is not None and after.delivery.state == "failed":
-            telemetry.warning("a result did not reach its origin", req_id=fetch.req_id, reason=after.delivery.detail)
+        if after is not None and after.delivery.state in ("failed", "waiting"):
+            with guarded("a failure got no line"):
+                self._failures.tell_offer(after)
         return after
 
     async def _answer(self, fetch: Fetch, outcome: Outcome, *, timeout_ms: int) -> OriginAnswer:
         url = fetch.result_url or ""
         if self._inside is not None and is_inside(url):
-            objection = await self._inside.receive(url, result_of(fetch, outcome), timeout_ms=timeout_ms)
+            objection = await self._inside.receive(url, result_of(fetch, outcome))
             return OriginAnswer(500 if objection else 200, objection)
         secrets = (await self._namespaces.find(DEFAULT)).secrets
         now = self._clock.now_ms()
@@ -145,6 +155,7 @@ def offering(fetch: Fetch, outcome: Outcome, secrets: tuple[str, ...], *, now: i
     headers = (
         ("content-type", "application/json"),
         *signed_headers(secrets, delivery_id=fetch.req_id, body=body, attempt=attempt, now=now),
+        *(((CORRELATION_ID, fetch.correlation_id),) if fetch.correlation_id else ()),
     )
     return Call("POST", fetch.result_url or "", headers, body, timeout_ms)
 
@@ -164,7 +175,7 @@ def judged(
     wait = wait_ms(
         policy,
         attempts=max(1, attempts),
-        elapsed_ms=now - outcome.finished_at,
+        elapsed_ms=now - (outcome.finished_at if delivery.since is None else delivery.since),
         spread=spread,
         at_least_ms=answer.wait_ms,
     )

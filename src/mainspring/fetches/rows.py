@@ -19,10 +19,18 @@ from mainspring.delivery.answer import LITTLE
 from mainspring.delivery.secrets import Secrets
 from mainspring.fetches.local_origins import name_in
 from mainspring.fetches.memory import size_of
-from mainspring.fetches.messages import FetchState, FetchSummary
-from mainspring.fetches.record import IN_PROCESS, WATCHDOG_MS, Fetch
+from mainspring.fetches.messages import DeliveryState, FetchFilter, FetchState, FetchSummary
+from mainspring.fetches.record import (
+    FINAL,
+    FIRST_OFFER_AIR_MS,
+    FIRST_OFFER_MS,
+    IN_PROCESS,
+    WATCHDOG_MS,
+    Fetch,
+)
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Delivery, Detail, LastOutcome, Namespace, Result, State, Timer
+from mainspring.store import TimerFilter
 from mainspring.unreadable import Unreadable, each, readable, reason_of, timer_name
 from mainspring.wire.instants import to_instant
 
@@ -32,9 +40,19 @@ USER: Final = "user."
 """Precedes the names of users' labels, so that they are not taken for ours."""
 ORIGIN: Final = "origin"
 LEFT: Final = "left"
+DELIVERY: Final = "delivery"
+"""How the result of an ended fetch is getting to its origin."""
+UNCERTAIN: Final = ("definite", "no")
+"""The target may have acted, although there is no response."""
+OPEN_MS: Final = 3_600_000
+"""Rows of fetches that wait or run, or whose result nobody has taken yet, are due within this time; most of those that
+are only kept come later."""
+LONGEST_LOOK_MS: Final = 3_000_000
+"""How often a running fetch is looked at, at least: less than that time, and more than most calls take."""
 SIZE: Final = "size"
 """The header that says how much memory a large request takes."""
 _DIGITS: Final = 16
+_UNCERTAIN_STATES: Final[tuple[FetchState, ...]] = ("unknown", "cancelled")
 _RESULTS: Final[dict[FetchState, Result]] = {
     "pending": Result.SUCCEEDED,
     "running": Result.SUCCEEDED,
@@ -96,6 +114,27 @@ def state_of(row: Timer) -> FetchState:
     return state
 
 
+def in_state(state: FetchState, labels: Iterable[tuple[str, str]] = (), *, now: int) -> TimerFilter:
+    """The rows of fetches in a state, in as short a part of the due order as they can be."""
+    is_open = state in ("pending", "running")
+    return TimerFilter(labels=(("state", state), *labels), due_to=now + OPEN_MS if is_open else None)
+
+
+def chosen(request: FetchFilter, *, now: int) -> list[TimerFilter]:
+    """What a filter asks for, apart from when it was created: the rows of one of these each."""
+    users = [(USER + name, value) for name, value in sorted(request.labels.items())]
+    states: list[FetchState | None] = [*dict.fromkeys(request.states)] or [None]
+    if request.may_have_acted:
+        states = [state for state in _UNCERTAIN_STATES if state in request.states or not request.states]
+    found: list[TimerFilter] = []
+    for state in states:
+        own = [UNCERTAIN] if request.may_have_acted and state == "cancelled" else []
+        for delivery in dict.fromkeys(request.deliveries) or (None,):
+            labels = [*own, *users, *([(DELIVERY, delivery)] if delivery else [])]
+            found.append(TimerFilter(labels=tuple(labels)) if state is None else in_state(state, labels, now=now))
+    return found
+
+
 def executor_of(row: Timer) -> str:
     """Who makes the call, or is to make it."""
     return row.detail.labels["executor"]
@@ -106,31 +145,37 @@ def begin_by(row: Timer) -> int:
     return row.detail.created_at + row.detail.callback_timeout_ms + WATCHDOG_MS
 
 
-def place(fetch: Fetch) -> tuple[Stage, int]:
+def place(fetch: Fetch, now: int) -> tuple[Stage, int]:
     """Where the row belongs, and when it is due there."""
     if fetch.state == "pending":
         return Stage.NEW, fetch.created_at
     if fetch.state == "running":
-        return Stage.SENT, fetch.watchdog_at or fetch.created_at
+        return Stage.SENT, min(fetch.watchdog_at or fetch.created_at, now + LONGEST_LOOK_MS)
     if fetch.delivery.state == "waiting":
-        return Stage.DELIVER, fetch.delivery.next_at
+        # Whoever makes the first offer may take long over it, and may die meanwhile.
+        soon = now + FIRST_OFFER_MS + FIRST_OFFER_AIR_MS
+        return Stage.DELIVER, fetch.delivery.next_at if fetch.delivery.attempts else min(fetch.delivery.next_at, soon)
     return Stage.KEPT, fetch.expires_at or fetch.created_at
 
 
 def labels(fetch: Fetch) -> dict[str, str]:
     """The labels by which rows are found. Those of origins inside programs say so until the result has been taken."""
     own = {"state": fetch.state, "executor": fetch.executor or fetch.pool or IN_PROCESS}
+    if fetch.is_final and fetch.delivery.state != "none":
+        own[DELIVERY] = fetch.delivery.state
+    if fetch.outcome is not None and fetch.outcome.failure is not None and not fetch.outcome.failure.definite:
+        own |= [UNCERTAIN]
     origin = name_in(fetch.result_url or "")
-    if origin and place(fetch)[0] is not Stage.KEPT:
+    if origin and (not fetch.is_final or fetch.delivery.state == "waiting"):
         own[ORIGIN] = origin
         if fetch.delivery.left:
             own[LEFT] = origin
     return own | {USER + name: value for name, value in fetch.labels.items()}
 
 
-def new_row(fetch: Fetch, namespace: Namespace, *, version: int) -> Timer:
+def new_row(fetch: Fetch, namespace: Namespace, *, version: int, now: int) -> Timer:
     key = namespace.key_of(fetch.req_id)
-    stage, due_at = place(fetch)
+    stage, due_at = place(fetch, now)
     headers: dict[str, str] = {"method": fetch.request.method}
     if (size := size_of(fetch.request)) > LITTLE:
         headers[SIZE] = str(size)
@@ -159,7 +204,7 @@ def new_row(fetch: Fetch, namespace: Namespace, *, version: int) -> Timer:
 
 def moved(row: Timer, fetch: Fetch, now: int) -> Timer:
     """The row where it belongs."""
-    stage, due_at = place(fetch)
+    stage, due_at = place(fetch, now)
     last = LastOutcome(outcome=_RESULTS[fetch.state], at=now, detail=_words(fetch))
     detail = replace(
         row.detail,
@@ -176,7 +221,7 @@ def moved(row: Timer, fetch: Fetch, now: int) -> Timer:
 def ending(fetch: Fetch, *, now: int, not_before: int = 0, reachable: bool | None) -> Ending:
     """What becomes of the row after an attempt that brought the fetch to its current state. Fetches keep their own
     account of attempts."""
-    stage, due_at = place(fetch)
+    stage, due_at = place(fetch, now)
     return Ending(
         outcome=_RESULTS[fetch.state],
         next="rescheduled",
@@ -200,7 +245,16 @@ def summary_of(row: Timer, secrets: Secrets) -> FetchSummary:
         labels={name.removeprefix(USER): value for name, value in detail.labels.items() if name.startswith(USER)},
         created_at=to_instant(detail.created_at),
         detail=detail.last_outcome.detail if detail.last_outcome is not None else "",
+        delivery=_delivery_of(row),
     )
+
+
+def _delivery_of(row: Timer) -> DeliveryState | None:
+    """Of the result; None for a fetch that ended under an earlier version, whose row does not say."""
+    if state_of(row) not in FINAL or "result-url" not in row.detail.headers:
+        return "none"
+    state: DeliveryState | None = msgspec.convert(row.detail.labels.get(DELIVERY), DeliveryState | None)
+    return state
 
 
 def _words(fetch: Fetch) -> str:

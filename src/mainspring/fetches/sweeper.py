@@ -76,11 +76,11 @@ class Sweeper:
             for _ in range(PAGES):
                 where = TimerFilter(labels=(("state", "pending"),), due_to=self._clock.now_ms() + _SOON_MS)
                 after = self._after[shard_id]
-                rows = await self._timers.list_timers([shard_id], where, after=after, limit=PAGE)
-                if not rows:
-                    self._after[shard_id] = START
-                    return
+                rows, end = await self._timers.list_timers([shard_id], where, after=after, limit=PAGE)
                 if not await self._end_overdue(shard_id, rows):
+                    return
+                self._after[shard_id] = START if end is None else end
+                if end is None:
                     return
 
     async def _end_overdue(self, shard_id: int, rows: list[Timer]) -> bool:

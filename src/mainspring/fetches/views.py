@@ -31,7 +31,7 @@ def fetch_view(fetch: Fetch) -> FetchView:
         result_url=fetch.result_url,
         executor=fetch.executor or fetch.pool or IN_PROCESS,
         labels=fetch.labels,
-        context=fetch.context,
+        context_json=fetch.context,
         created_at=to_instant(fetch.created_at),
         started_at=None if fetch.started_at is None else to_instant(fetch.started_at),
         watchdog_at=None if fetch.watchdog_at is None else to_instant(fetch.watchdog_at),
@@ -50,7 +50,7 @@ def result_of(fetch: Fetch, outcome: Outcome) -> FetchResult:
         error=None
         if failure is None
         else ErrorView(kind=failure.kind, message=failure.message, definite=failure.definite),
-        context=fetch.context,
+        context_json=fetch.context,
         started_at=None if fetch.started_at is None else to_instant(fetch.started_at),
         finished_at=to_instant(outcome.finished_at),
         duration_ms=outcome.duration_ms,
@@ -71,7 +71,13 @@ def _response_view(response: Response) -> ResponseView:
         truncated=response.truncated,
         url=response.url,
         redirected=response.redirected,
+        set_cookies=response.set_cookies or _only(response.headers.get("set-cookie")),
+        body_problem=response.problem,
     )
+
+
+def _only(cookie: str | None) -> tuple[str, ...]:
+    return () if cookie is None else (cookie,)
 
 
 def _delivery_view(delivery: ResultReturn) -> DeliveryView:

@@ -1,8 +1,8 @@
 """Notices that executors are gone, so that nobody waits for the watchdogs of their calls.
 
 When a member vanishes, or when shards are taken over, the rows of running fetches in the shards concerned are looked
-through, and those whose executor is dead become due: the carrier does the rest. Otherwise nothing is read: watchdogs
-need no scan. It also gives `Sweeper` its turns.
+through, some at a time, and those whose executor is dead become due: the carrier does the rest. Otherwise nothing is
+read: watchdogs need no scan. It also gives `Sweeper` its turns.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from mainspring.background import guarded, repeat
+from mainspring.clock import Clock
 from mainspring.fetches.registry import FetchRegistry
-from mainspring.fetches.rows import executor_of, read_rows
+from mainspring.fetches.rows import executor_of, in_state, read_rows
 from mainspring.fetches.sweeper import Sweeper
-from mainspring.store import TimerFilter, TimerStore, timer_pages
+from mainspring.store import START, Position, TimerStore
 
 LOOK_SECONDS: Final = 0.5
 PAGE: Final = 500
-_RUNNING: Final = TimerFilter(labels=(("state", "running"),))
+PAGES: Final = 4
+"""How many of them one look reads at most from each shard; the next look continues from there."""
+SHARDS: Final = 64
+"""From how many shards one look reads."""
 _COMPLAINT: Final = "could not look for fetches that no executor is making"
 
 
@@ -32,6 +36,7 @@ class Watcher:
         executor_gone: Callable[[], Awaitable[bool]],
         owned: Callable[[], Iterable[int]],
         lives: Callable[[str], Awaitable[bool]],
+        clock: Clock,
         overdue: Sweeper,
     ) -> None:
         """`members` are the instances believed to be alive; `executor_gone` reports executors that are not instances,
@@ -42,12 +47,15 @@ class Watcher:
         self._executor_gone = executor_gone
         self._owned = owned
         self._lives = lives
+        self._clock = clock
         self._overdue = overdue
         self._known_members: set[str] = set()
         self._known_shards: set[int] = set()
         self._were_gone = False
-        self._unseen: set[int] = set()
-        """Shards still to be looked through."""
+        self._unseen: dict[int, Position] = {}
+        """Shards still to be looked through, those that have waited longest first, and how far each has been."""
+        self._unsure: set[int] = set()
+        """Of these, the ones to be looked through once more: whether some executor is alive could not be told."""
 
     async def watch(self) -> None:
         """Runs until it is cancelled."""
@@ -62,29 +70,36 @@ class Watcher:
         members, shards = set(self._members()), set(self._owned())
         gone = await self._executor_gone() or bool(self._known_members - members)
         # Twice, because the row of a call that was just handed over may not yet say that it runs.
-        self._unseen |= shards if gone or self._were_gone else shards - self._known_shards
+        unseen = shards if gone or self._were_gone else shards - self._known_shards
         self._were_gone = gone
-        self._unseen &= shards
+        self._unseen |= dict.fromkeys(sorted(unseen), START)
+        self._unseen = {shard_id: after for shard_id, after in self._unseen.items() if shard_id in shards}
         self._known_members, self._known_shards = members, shards
         alive: dict[str, bool | None] = {}
-        for shard_id in sorted(self._unseen):
+        for shard_id in list(self._unseen)[:SHARDS]:
+            self._unseen[shard_id] = self._unseen.pop(shard_id)  # behind the others, whatever comes of it
             with guarded(_COMPLAINT, shard=shard_id):
-                if await self._look_through(shard_id, alive):
-                    self._unseen.discard(shard_id)
+                await self._look_through(shard_id, alive)
 
-    async def _look_through(self, shard_id: int, alive: dict[str, bool | None]) -> bool:
-        """False if something is not known, so that it has to be looked through again.
-
-        `alive` are the executors asked about so far; None for those whose lease could not be read.
-        """
-        is_sure = True
-        async for rows in timer_pages(self._timers, [shard_id], _RUNNING, limit=PAGE):
+    async def _look_through(self, shard_id: int, alive: dict[str, bool | None]) -> None:
+        """Some pages. `alive` are the executors asked about so far; None for those whose lease could not be read."""
+        where = in_state("running", now=self._clock.now_ms())
+        for _ in range(PAGES):
+            after = self._unseen[shard_id]
+            rows, end = await self._timers.list_timers([shard_id], where, after=after, limit=PAGE)
             for row, executor in read_rows(rows, lambda row: (row, executor_of(row))):
                 if executor not in alive:
                     alive[executor] = None
                     with guarded("it is not known whether an executor is alive", executor=executor):
                         alive[executor] = await self._lives(executor)
-                is_sure &= alive[executor] is not None
+                if alive[executor] is None:
+                    self._unsure.add(shard_id)
                 if alive[executor] is False:
                     await self._registry.hasten(row)
-        return is_sure
+            self._unseen[shard_id] = START if end is None else end
+            if end is None:
+                if shard_id in self._unsure:
+                    self._unsure.discard(shard_id)
+                else:
+                    del self._unseen[shard_id]
+                return

@@ -6,6 +6,8 @@
     record           what callers get, and what they report about work whose outcome is unknown
     claims           the store as the protocol sees it: claim, look, replace, remove
     terms            what the protocol needs to know: settings, and how this program waits
+    context          what work may ask about the claim under which it runs
+    by_hand          what a person decides about a key: look, list what is unknown, settle, forget
     holder           what the holder of a claim does with it: renew, record, release
     uncertain        claims that may be in the store although nobody works under them
     core             the protocol: claim, run, record, replay; written once, independent of how waiting is done
@@ -13,6 +15,7 @@
     async_processor  asyncio: `AsyncIdempotentProcessor`; `loops` is how it waits
     decorator        `@idempotent`, for both
     transaction      the same in the caller's own transaction
+    messages, service  the same as a server offers it over HTTP
     errors           what goes wrong with a key
     replays          counts, and what their ratio means
     stores/          where claims live
@@ -33,6 +36,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from mainspring.idempotency.async_processor import AsyncIdempotentProcessor
+    from mainspring.idempotency.by_hand import KeyState
+    from mainspring.idempotency.context import CurrentClaim, current_claim
     from mainspring.idempotency.decorator import idempotent
     from mainspring.idempotency.errors import InProgress, KeyReuse, LostClaim, NotRecorded, UnknownOutcome
     from mainspring.idempotency.keys import DEFAULT_EXCLUDED, canonical, payload_key
@@ -45,12 +50,14 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_EXCLUDED",
     "AsyncIdempotentProcessor",
+    "CurrentClaim",
     "IdempotencyRecord",
     "IdempotencyStore",
     "IdempotentProcessor",
     "InMemoryStore",
     "InProgress",
     "KeyReuse",
+    "KeyState",
     "LostClaim",
     "NotDone",
     "NotRecorded",
@@ -63,12 +70,15 @@ __all__ = [
     "Unresolved",
     "UrlStore",
     "canonical",
+    "current_claim",
     "idempotent",
     "payload_key",
 ]
 
 _WHERE: Final = {
     "async_processor": ("AsyncIdempotentProcessor",),
+    "by_hand": ("KeyState",),
+    "context": ("CurrentClaim", "current_claim"),
     "decorator": ("idempotent",),
     "errors": ("InProgress", "KeyReuse", "LostClaim", "NotRecorded", "UnknownOutcome"),
     "keys": ("DEFAULT_EXCLUDED", "canonical", "payload_key"),

@@ -6,18 +6,21 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Generic
 
+from mainspring.idempotency.by_hand import KeyState
 from mainspring.idempotency.core import (
     LEASE_SECONDS,
     TTL_SECONDS,
     WAIT_SECONDS,
+    Match,
     P,
     Processor,
     R,
     Resolution,
 )
-from mainspring.idempotency.keys import DEFAULT_EXCLUDED
+from mainspring.idempotency.keys import DEFAULT_EXCLUDED, Encode
 from mainspring.idempotency.record import IdempotencyRecord, Unresolved
 from mainspring.idempotency.replays import Replays
+from mainspring.idempotency.results import Decode
 from mainspring.idempotency.stores import IdempotencyStore, checked_store
 
 
@@ -42,6 +45,9 @@ class AsyncIdempotentProcessor(Generic[P, R]):
         resolve: Callable[[P, Unresolved], Awaitable[Resolution[R]] | Resolution[R]] | None = None,
         safe_to_repeat: bool = False,
         result_type: Any = Any,
+        match: Match = "payload",
+        encode: Encode | None = None,
+        decode: Decode | None = None,
     ) -> None:
         from mainspring.idempotency.loops import LoopModel  # noqa: PLC0415  (loads asyncio)
 
@@ -60,6 +66,9 @@ class AsyncIdempotentProcessor(Generic[P, R]):
             resolve=resolve,
             safe_to_repeat=safe_to_repeat,
             result_type=result_type,
+            match=match,
+            encode=encode,
+            decode=decode,
         )
 
     @property
@@ -100,6 +109,14 @@ class AsyncIdempotentProcessor(Generic[P, R]):
     async def forget(self, key: str) -> bool:
         """Manually let work run again, whatever is recorded for it. False if nothing is."""
         return await self._core.forget(key)
+
+    async def get(self, key: str) -> KeyState | None:
+        """What is recorded of a key; None if nothing is."""
+        return await self._core.get(key)
+
+    async def list_unknown(self, limit: int = 100) -> list[KeyState]:
+        """The keys of this scope whose outcome is unknown, as far as somebody has noticed: see `by_hand`."""
+        return await self._core.list_unknown(limit)
 
     async def aclose(self) -> None:
         """Close what the store has opened for this event loop."""

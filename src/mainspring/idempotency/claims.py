@@ -1,4 +1,4 @@
-"""The store as the protocol sees it: five verbs on the collection `idempotency`.
+"""The store as the protocol sees it: five verbs on the collection `idempotency`, and three on the notes beside it.
 
 The verbs are coroutines. Those of a blocking form never suspend: they do their work, perhaps waiting inside, and
 return. That is what lets the protocol be written once (see `core`).
@@ -44,6 +44,27 @@ class ClaimStore(Protocol):
 
     async def remove(self, address: str, *, expect: int, now: int) -> bool:
         """Remove the record if it has version `expect`."""
+        ...
+
+    async def note(self, address: str, value: bytes, *, now: int) -> None:
+        """Note that the outcome of this address is unknown, unless it is noted already."""
+        ...
+
+    async def notes(self, *, after: str, limit: int, now: int) -> list[Record]:
+        """At most `limit` notes with addresses after `after`, in their order. A page that is not full is the last."""
+        ...
+
+    async def strike(self, note: Record, *, now: int) -> None:
+        """Remove a note, unless it is another by now."""
+        ...
+
+
+@runtime_checkable
+class Purges(Protocol):
+    """What a store may offer in addition, if only its own writes make it remove what has expired."""
+
+    async def purge(self, *, now: int) -> None:
+        """Remove some records that have expired. It does not matter if that fails."""
         ...
 
 

@@ -18,19 +18,19 @@ coroutine ever suspends, so one `send` runs it to its end (`sync_processor.run`)
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, Final, Generic, TypeVar
-
-from msgspec.structs import replace
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 from mainspring.errors import ConfigError, InvalidInput, StoreUnavailable
-from mainspring.idempotency import entries, keys
-from mainspring.idempotency.claims import ClaimStore, Peeks
-from mainspring.idempotency.entries import Entry, EntryState, Header, decoded, encoded, first_version, freed, new_token
+from mainspring.idempotency import by_hand, entries, keys
+from mainspring.idempotency.claims import ClaimStore, Peeks, Purges
+from mainspring.idempotency.context import CURRENT, CurrentClaim
+from mainspring.idempotency.entries import Entry, EntryState, Form, Header, decoded, encoded, first_version, new_token
 from mainspring.idempotency.errors import InProgress, NotRecorded, UnknownOutcome, reused
 from mainspring.idempotency.holder import Claim, ClaimContext
 from mainspring.idempotency.record import IdempotencyRecord, NotDone, Resolved, Unresolved
 from mainspring.idempotency.replays import Replays
-from mainspring.idempotency.results import Form, ResultCodec
+from mainspring.idempotency.results import Decode, ResultCodec
 from mainspring.idempotency.terms import Busy, Circular, Flight, Model, Settings, T
 from mainspring.idempotency.uncertain import ABSENT
 from mainspring.model import Record
@@ -39,13 +39,17 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 Resolution = Resolved[R] | NotDone | None
+Match = Literal["payload", "key"]
+"""What makes two calls the same: their payloads, to which a caller's key is bound; or a caller's key alone."""
 
 TTL_SECONDS: Final = 86_400.0
 LEASE_SECONDS: Final = 30.0
 WAIT_SECONDS: Final = 10.0
-RETRY_AFTER_LIMIT: Final = 30
+PURGE_EVERY: Final = 50
+"""How many transactions there are between two looks for expired records, each of which removes more than that."""
 _FIRST_PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.5
+_LAZY: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
 _DONE: Final = EntryState.DONE  # naming a member of an enum takes longer than finding the record in memory
 
 
@@ -67,11 +71,17 @@ class Processor(Generic[P, R]):
         resolve: Callable[[P, Unresolved], Any] | None,
         safe_to_repeat: bool,
         result_type: Any,
+        match: Match = "payload",
+        encode: keys.Encode | None = None,
+        decode: Decode | None = None,
     ) -> None:
         if not callable(fn):
             raise ConfigError(f"Expected a function as the work, got {fn!r:.100}")
+        refuse_generators(fn)
         if resolve is not None and safe_to_repeat:
             raise ConfigError("Expected one of resolve and safe_to_repeat, got both")
+        if match not in get_args(Match):
+            raise ConfigError(f"Expected match= to be payload or key, got {match!r}")
         self.settings = Settings(
             scope=keys.checked_scope(scope, fn),
             ttl_seconds=ttl_seconds,
@@ -79,16 +89,22 @@ class Processor(Generic[P, R]):
             wait_seconds=wait_seconds,
             safe_to_repeat=safe_to_repeat,
         )
-        self.identities = keys.Identities(self.settings.scope, keys.exclusion(exclude_fields))
+        self.identities = keys.Identities(
+            self.settings.scope,
+            keys.exclusion(exclude_fields),
+            encode=encode,
+            compares_payloads=match == "payload",
+        )
         self.replays = Replays(self.settings.scope, monotonic=model.monotonic)
-        self._codec = ResultCodec(result_type)
+        self._codec = ResultCodec(result_type, encode=encode, decode=decode)
         self._store = store
         self._peeks = store if isinstance(store, Peeks) else None
         self._model = model
-        self._context = ClaimContext(store, model, self.settings)
+        self._context = ClaimContext(store, model, self.settings, kept_as=self._codec.kept_as)
         self._fn = fn
         self._keep = keep
         self._resolve = resolve
+        self._unpurged = 0
 
     # --- What callers ask -----------------------------------------------------------------------------------
 
@@ -97,8 +113,7 @@ class Processor(Generic[P, R]):
         entry = None if self._peeks is None else self._peeks.peek(identity.address)
         if entry is None or entry.header.state is not _DONE:
             return None
-        if entry.header.fingerprint != identity.fingerprint:
-            raise reused(identity.key)
+        self._check_fingerprint(entry.header, identity)
         return self.replayed(entry, identity.key)
 
     async def process(self, payload: P, identity: keys.Identity) -> IdempotencyRecord[R]:
@@ -112,8 +127,10 @@ class Processor(Generic[P, R]):
                     if flight.failed == identity.fingerprint:
                         raise flight.failure
                 left = max(0.0, deadline - self._model.monotonic())  # it belonged to another payload: start again
-        except Busy:
-            raise InProgress(_in_progress(identity.key), key=identity.key) from None
+        except Busy as busy:
+            if busy.fingerprint and identity.fingerprint and busy.fingerprint != identity.fingerprint:
+                raise reused(identity.key) from None
+            raise InProgress(by_hand.still_in_progress(identity.key), key=identity.key) from None
         except Circular:
             raise InvalidInput(
                 f"The work of the key {identity.key!r} would wait for itself: it was called again from within that work"
@@ -122,35 +139,26 @@ class Processor(Generic[P, R]):
     async def settle(self, key: str, result: R) -> None:
         """Record by hand that the work of this key was done, with this result."""
         form, body = self._codec.write(result)
-        address = keys.address(self.settings.scope, key)
-        while True:
-            now = await self._store.time()
-            record = await self._store.look(address, now=now)
-            state = None if record is None else decoded(record).header.state
-            if record is None or state in (EntryState.DONE, EntryState.FREE):
-                raise InvalidInput(
-                    f"The key {key!r} is {state or 'unused'}: only one whose outcome is unknown can be settled"
-                )
-            header = decoded(record).header
-            if entries.is_live(header, now):
-                raise self._in_progress(header, key, now)
-            done = replace(header, state=EntryState.DONE, finished_at=now, lease_until=0, reason="", form=form)
-            if await self._context.write(address, Entry(done, body), expect=record.version, now=now):
-                return
+        await by_hand.settle(self._store, self.settings.scope, key, form, body, ttl_ms=self.settings.ttl_ms)
 
     async def forget(self, key: str) -> bool:
         """Let the work of this key run again, whatever is recorded of it. Refused while somebody is working on it."""
-        address = keys.address(self.settings.scope, key)
-        while True:
-            now = await self._store.time()
-            record = await self._store.look(address, now=now)
-            if record is None:
-                return False
-            header = decoded(record).header
-            if entries.is_live(header, now):
-                raise self._in_progress(header, key, now)
-            if await self._context.write(address, Entry(freed(header)), expect=record.version, now=now):
-                return header.state is not EntryState.FREE
+        return await by_hand.forget(self._store, self.settings.scope, key, ttl_ms=self.settings.ttl_ms)
+
+    async def get(self, key: str) -> by_hand.KeyState | None:
+        """What is recorded of this key."""
+        return await by_hand.look(self._store, self.settings.scope, key)
+
+    async def list_unknown(self, limit: int) -> list[by_hand.KeyState]:
+        """The keys of this scope that somebody has found to be unknown."""
+        found: list[by_hand.KeyState] = []
+        after: str | None = ""
+        while after is not None and len(found) < limit:
+            left = limit - len(found)
+            page = await by_hand.list_unknown(self._store, scope=self.settings.scope, after=after, limit=left)
+            found += page.keys
+            after = page.after
+        return found
 
     # --- What a transaction also needs ----------------------------------------------------------------------
 
@@ -158,12 +166,49 @@ class Processor(Generic[P, R]):
         """The claims of the store. Connects at the first use, and creates what the store needs."""
         return await self._store.time()
 
+    def new_token(self) -> str:
+        return new_token(self._model.entropy)
+
+    async def purge_sometimes(self, now: int) -> None:
+        self._unpurged += 1
+        if self._unpurged >= PURGE_EVERY and isinstance(self._store, Purges):
+            self._unpurged = 0
+            await self._store.purge(now=now)
+
+    def keeps(self, result: R) -> bool:
+        return self._keep is None or self._keep(result)
+
+    def repeats_now(self, entry: Entry, identity: keys.Identity, now: int) -> bool:
+        """Whether work with this record may be resolved or repeated by this caller."""
+        self._check_fingerprint(entry.header, identity)
+        return self.repeats and entries.is_unknown(entry.header, now)
+
+    async def resolution(self, payload: P, before: Header, key: str) -> Resolved[R] | NotDone:
+        """What the caller's `resolve` finds out. Raises `UnknownOutcome` if that is nothing."""
+        assert self._resolve is not None
+        unresolved = Unresolved(
+            key=key, started_at=before.started_at, attempt=before.attempt, reason=entries.reason_of(before)
+        )
+        resolution: Resolution[R] = await self._model.call(self._resolve, payload, unresolved)
+        if resolution is None:
+            raise self._unknown(before, key)
+        if not isinstance(resolution, Resolved | NotDone):
+            raise InvalidInput(f"Expected resolve to return Resolved, NotDone or None, got {resolution!r}")
+        return resolution
+
     async def call(self, *arguments: object) -> R:
         result: R = await self._model.call(self._fn, *arguments)
+        if type(result) in _LAZY and _has_not_begun(result):
+            raise _not_done(result)
         return result
 
     def replayed(self, entry: Entry, key: str) -> IdempotencyRecord[R]:
-        result = self._codec.read(entry.header.form, entry.body)
+        try:
+            result = self._codec.read(entry.header.form, entry.body)
+        except (TypeError, ValueError, NotImplementedError) as error:
+            raise UnknownOutcome(
+                f"The work of the key {key!r} was done, but its recorded result cannot be read: {error}", key=key
+            ) from error
         self.replays.count_replay()
         return IdempotencyRecord(result, True, key)
 
@@ -180,7 +225,7 @@ class Processor(Generic[P, R]):
         if header.state is EntryState.DONE:
             return entry
         if entries.is_live(header, now):
-            raise self._in_progress(header, identity.key, now)
+            raise by_hand.in_progress(header, identity.key, now)
         raise self._unknown(header, identity.key)
 
     async def _fly(
@@ -216,7 +261,7 @@ class Processor(Generic[P, R]):
                     return held
                 left = deadline - self._model.monotonic()
                 if left <= 0:
-                    raise self._in_progress(decoded(record).header, identity.key, now)
+                    raise by_hand.in_progress(decoded(record).header, identity.key, now)
                 await self._model.sleep(min(pause * (0.5 + self._model.entropy(1)[0] / 510), left))
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 now = await self._store.time()
@@ -292,7 +337,9 @@ class Processor(Generic[P, R]):
             self._check_fingerprint(header, identity)
             if entries.is_live(header, now):
                 return None
-            if header.state is EntryState.DONE or (self._resolve is None and not self.settings.safe_to_repeat):
+            if header.state is EntryState.DONE or not self.repeats:
+                if header.state is not EntryState.DONE:
+                    await self._context.note(identity, now)
                 return self.judged(entry, identity, now)
         claim = self._fresh(identity, now, record)
         before = header if header.state is EntryState.FREE else entries.as_unknown(header, claim.header.attempt)
@@ -302,34 +349,33 @@ class Processor(Generic[P, R]):
             return claim
         return await self._resolved(claim, header, payload)
 
+    @property
+    def repeats(self) -> bool:
+        """Whether work whose outcome is unknown may run again, or its outcome can be found out."""
+        return self._resolve is not None or self.settings.safe_to_repeat
+
     async def _resolved(self, claim: Claim, before: Header, payload: P) -> Claim | Entry:
         """Ask the caller's `resolve`, under the claim, so that only one asks."""
-        reason, key = entries.reason_of(before), claim.identity.key
-        unresolved = Unresolved(key=key, started_at=before.started_at, attempt=before.attempt, reason=reason)
+        reason = entries.reason_of(before)
         try:
             async with claim.beating():
-                assert self._resolve is not None
-                resolution: Resolution[R] = await self._model.call(self._resolve, payload, unresolved)
+                resolution = await self.resolution(payload, before, claim.identity.key)
         except BaseException:
             await self._model.shielded(claim.leave_unknown(reason, since=before))
             raise
-        if isinstance(resolution, NotDone):
-            return claim
         if isinstance(resolution, Resolved):
             return await self._model.shielded(self._record(claim, resolution.result))
-        await self._model.shielded(claim.leave_unknown(reason, since=before))
-        if resolution is None:
-            raise self._unknown(before, key)
-        raise InvalidInput(f"Expected resolve to return Resolved, NotDone or None, got {resolution!r}")
+        return claim
 
     # --- Working --------------------------------------------------------------------------------------------
 
     async def _run(self, claim: Claim, payload: P, flight: Flight) -> IdempotencyRecord[R]:
         """The work, and then what becomes of the claim, which no cancellation cuts short."""
         shielded, is_done = self._model.shielded, False
+        flight.running = claim.identity.fingerprint
         try:
             async with claim.beating():
-                result = await self.call(payload)
+                result = await self._called(claim, payload)
                 is_done = True
         except BaseException as error:
             if not is_done:
@@ -337,9 +383,19 @@ class Processor(Generic[P, R]):
                 raise
             await shielded(self._ended(claim, result, flight))  # cancelled after the work
             raise
+        finally:
+            flight.running = ""
         await shielded(self._ended(claim, result, flight))
         self.replays.count_run()
         return IdempotencyRecord(result, False, claim.identity.key)
+
+    async def _called(self, claim: Claim, payload: P) -> R:
+        outer = CURRENT.get()
+        CURRENT.set(CurrentClaim(claim, is_waiting=self._model.is_waiting))
+        try:
+            return await self.call(payload)
+        finally:
+            CURRENT.set(outer)  # a token would be refused where an abandoned call is closed in another context
 
     async def _failed(self, claim: Claim, error: BaseException, flight: Flight) -> None:
         if isinstance(error, UnknownOutcome):
@@ -363,7 +419,7 @@ class Processor(Generic[P, R]):
     async def _is_kept(self, claim: Claim, result: R) -> bool:
         """A policy that fails decides nothing: the work was done, so it must not look as if it could run again."""
         try:
-            return self._keep is None or self._keep(result)
+            return self.keeps(result)
         except BaseException:
             await claim.leave_unknown("the work was done, but deciding whether to keep its result failed")
             raise
@@ -379,12 +435,9 @@ class Processor(Generic[P, R]):
     # --- Refusing -------------------------------------------------------------------------------------------
 
     def _check_fingerprint(self, header: Header, identity: keys.Identity) -> None:
-        if header.fingerprint != identity.fingerprint:
+        """Without a fingerprint, on either side, the key alone decides."""
+        if header.fingerprint != identity.fingerprint and header.fingerprint and identity.fingerprint:
             raise reused(identity.key)
-
-    def _in_progress(self, header: Header, key: str, now: int) -> InProgress:
-        retry_after = max(1, min(RETRY_AFTER_LIMIT, (now - header.started_at) // 1000))
-        return InProgress(_in_progress(key), key=key, retry_after=retry_after)
 
     def _unknown(self, header: Header, key: str) -> UnknownOutcome:
         return UnknownOutcome(
@@ -395,5 +448,30 @@ class Processor(Generic[P, R]):
         )
 
 
-def _in_progress(key: str) -> str:
-    return f"The work of the key {key!r} is still in progress"
+def refuse_generators(work: object) -> None:
+    from inspect import isasyncgenfunction, isgeneratorfunction  # noqa: PLC0415  (takes longer to load than this library)
+
+    if isgeneratorfunction(work) or isasyncgenfunction(work):
+        raise ConfigError(
+            "Expected a function that returns its result, got a generator function: nothing has been done when it "
+            "returns. Return a list"
+        )
+
+
+def _has_not_begun(result: Any) -> bool:
+    from inspect import getcoroutinestate, getgeneratorstate  # noqa: PLC0415  (for programs that are wrong)
+
+    if isinstance(result, CoroutineType):
+        return getcoroutinestate(result) == "CORO_CREATED"
+    return isinstance(result, AsyncGeneratorType) or getgeneratorstate(result) == "GEN_CREATED"
+
+
+def _not_done(result: Any) -> ConfigError:
+    """For work that has only been called: what it returned would do the work, and nobody is going to run it."""
+    if not isinstance(result, AsyncGeneratorType):  # which has nothing to close before it begins
+        result.close()
+    return ConfigError(
+        f"Expected the work to be done when its function returns, got a {type(result).__name__.replace('_', ' ')} that "
+        "has not begun: decorate the coroutine function itself, or use AsyncIdempotentProcessor; of a generator, "
+        "return a list"
+    )

@@ -24,6 +24,14 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model import Record
 
 COLLECTION: Final = "idempotency"
+NOTES: Final = "idempotency-unknown"
+"""The collection in which keys are noted that somebody has found to be unknown. Records are found only by their keys,
+and most databases spread them; of notes there are few, so they can be listed. A note is a hint: the record counts."""
+
+Form = Literal["json", "bytes"]
+ResultKind = Literal["json", "bytes", "answer"]
+"""What results are to those who settle a key by hand: a value of JSON, bytes, or an HTTP answer, which is kept as
+bytes."""
 
 
 class EntryState(StrEnum):
@@ -46,7 +54,15 @@ class Header(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     lease_until: int = 0
     finished_at: int = 0
     reason: str = ""
-    form: Literal["json", "bytes"] = "json"
+    form: Form = "json"
+
+
+class Note(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A key whose outcome was unknown when somebody looked."""
+
+    scope: str
+    key: str
+    result: ResultKind = "json"
 
 
 def new_token(entropy: Callable[[int], bytes]) -> str:
@@ -69,6 +85,7 @@ class Entry(Struct, frozen=True):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Header).decode
+_decode_note = msgspec.json.Decoder(Note).decode
 
 
 def read_header(value: bytes) -> Header:
@@ -90,8 +107,21 @@ def decoded(record: Record) -> Entry:
         raise StoreUnavailable(f"Expected a record of the idempotency library, got another value: {error}") from error
 
 
+def read_note(value: bytes) -> Note:
+    """Raises ValueError if it is none."""
+    return _decode_note(value)
+
+
+def write_note(note: Note) -> bytes:
+    return _encode(note)
+
+
 def is_live(header: Header, now: int) -> bool:
     return header.state is EntryState.RUNNING and now < header.lease_until
+
+
+def is_unknown(header: Header, now: int) -> bool:
+    return header.state is EntryState.UNKNOWN or (header.state is EntryState.RUNNING and now >= header.lease_until)
 
 
 def reason_of(header: Header) -> str:

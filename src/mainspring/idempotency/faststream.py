@@ -8,7 +8,8 @@ sent. What makes the second delivery harmless is the record of the first, which 
 - A message is identified by its header `Idempotency-Key` if it has one, otherwise by its body, without the fields in
   which deliveries differ. So a sender that publishes twice, under new message ids, is noticed, too.
 - Each subscriber has keys of its own.
-- What the subscriber returned is returned again, so replies and publications are repeated: they may have been lost.
+- What the subscriber returned is returned again, so replies and publications are repeated: they may have been lost. A
+  pydantic model is returned as the values of JSON that it is published as, the first time and every other.
 - In progress elsewhere, or done by somebody else meanwhile: nack, so that it is delivered again. The same, after a
   pause, if the store cannot be reached before the work has begun: the usual ack policy would drop the message.
 - Outcome unknown, or key used for another body: reject, so that it goes to the dead-letter queue, if there is one, and
@@ -31,10 +32,12 @@ from msgspec import Struct
 from mainspring import telemetry
 from mainspring.errors import StoreUnavailable
 from mainspring.idempotency.async_processor import AsyncIdempotentProcessor
-from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS, WAIT_SECONDS
+from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS, WAIT_SECONDS, Match
 from mainspring.idempotency.errors import InProgress, KeyReuse, LostClaim, NotRecorded, UnknownOutcome
-from mainspring.idempotency.keys import DEFAULT_EXCLUDED
+from mainspring.idempotency.http.rules import unquoted
+from mainspring.idempotency.keys import DEFAULT_EXCLUDED, Encode, is_model
 from mainspring.idempotency.record import Unresolved
+from mainspring.idempotency.results import Decode
 from mainspring.idempotency.stores import IdempotencyStore
 
 HEADER: Final = "idempotency-key"
@@ -53,7 +56,8 @@ class Consumed(Struct, frozen=True):
 
 def header_key(message: StreamMessage[Any]) -> str | None:
     """The sender's own name for the message, if it has one."""
-    return next((str(value) for name, value in message.headers.items() if name.lower() == HEADER), None)
+    given = next((str(value) for name, value in message.headers.items() if name.lower() == HEADER), None)
+    return None if given is None else unquoted(given.encode()).decode()
 
 
 class IdempotentConsumption:
@@ -72,8 +76,12 @@ class IdempotentConsumption:
         lease_seconds: float = LEASE_SECONDS,
         wait_seconds: float = WAIT_SECONDS,
         result_type: Any = Any,
+        match: Match = "payload",
+        encode: Encode | None = None,
+        decode: Decode | None = None,
     ) -> None:
         self._key = key
+        self._is_typed = result_type is not Any
         self._processors: dict[str, AsyncIdempotentProcessor[Consumed, Any]] = {}
         self._make = partial(
             AsyncIdempotentProcessor[Consumed, Any],
@@ -87,6 +95,9 @@ class IdempotentConsumption:
             lease_seconds=lease_seconds,
             wait_seconds=wait_seconds,
             result_type=result_type,
+            match=match,
+            encode=encode,
+            decode=decode,
         )
 
     def __call__(self, message: Any, /, *, context: ContextRepo) -> BaseMiddleware[Any, Any]:
@@ -104,7 +115,8 @@ class IdempotentConsumption:
         async def begin(message: StreamMessage[Any]) -> Any:
             nonlocal began
             began = True
-            return await call_next(message)
+            returned = await call_next(message)
+            return returned if self._is_typed else _published(returned)
 
         work = Consumed(await message.decode(), message, begin)
         try:
@@ -141,6 +153,17 @@ class _Consumption(BaseMiddleware[Any, Any]):
             return await call_next(msg)
         subscriber = self.context.get_local("handler_")
         return await self._owner.consume(subscriber.specification.call_name, call_next, msg)
+
+
+def _published(value: Any) -> Any:
+    """What a broker publishes for a pydantic model, alone or in lists and dictionaries."""
+    if is_model(type(value)):
+        return value.model_dump(mode="json")
+    if type(value) is list:
+        return [_published(item) for item in value]
+    if type(value) is dict:
+        return {name: _published(item) for name, item in value.items()}
+    return value
 
 
 async def _run(work: Consumed) -> Any:

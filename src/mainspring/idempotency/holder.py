@@ -14,24 +14,36 @@ from msgspec.structs import replace
 from mainspring import telemetry
 from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.idempotency.claims import ClaimStore
-from mainspring.idempotency.entries import Entry, EntryState, Header, decoded, encoded, freed
+from mainspring.idempotency.entries import (
+    Entry,
+    EntryState,
+    Form,
+    Header,
+    Note,
+    ResultKind,
+    decoded,
+    encoded,
+    freed,
+    is_live,
+    write_note,
+)
 from mainspring.idempotency.errors import LostClaim, NotRecorded
 from mainspring.idempotency.keys import Identity
-from mainspring.idempotency.results import Form
 from mainspring.idempotency.terms import Model, Settings
 from mainspring.idempotency.uncertain import UncertainClaims
 from mainspring.model import Record
 
 T = TypeVar("T")
 
-RECORDING_TRIES: Final = 4
-_PAUSE_SECONDS: Final = 0.005
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 1.0
 
 
 class ClaimContext:
     """Where claims are made and kept: what all claims of a processor share."""
 
-    def __init__(self, store: ClaimStore, model: Model, settings: Settings) -> None:
+    def __init__(self, store: ClaimStore, model: Model, settings: Settings, *, kept_as: ResultKind = "json") -> None:
+        self._kept_as = kept_as
         self.store = store
         self.model = model
         self.settings = settings
@@ -42,11 +54,19 @@ class ClaimContext:
         expires_at = now + self.settings.ttl_ms
         return await self.store.replace(address, encoded(entry), expect=expect, now=now, expires_at=expires_at)
 
+    async def note(self, identity: Identity, now: int) -> None:
+        """Make a key whose outcome is unknown findable. The record says so in any case: a note may fail."""
+        note = Note(scope=self.settings.scope, key=identity.key, result=self._kept_as)
+        try:
+            await self.store.note(identity.address, write_note(note), now=now)
+        except StoreUnavailable as error:
+            telemetry.debug("an unknown key could not be noted", key=identity.key, detail=error.detail)
+
 
 class Claim:
     """A claim that is held, at `version`. Used by the caller whose work runs and, in between, by its heartbeat."""
 
-    __slots__ = ("_context", "header", "identity", "is_lost", "version")
+    __slots__ = ("_context", "header", "identity", "is_lost", "lease_ends_at", "version")
 
     def __init__(self, context: ClaimContext, identity: Identity, header: Header, version: int) -> None:
         self._context = context
@@ -54,6 +74,11 @@ class Claim:
         self.header = header
         self.version = version
         self.is_lost = False
+        self.lease_ends_at = self._lease_ends_at()
+        """By the clock of waiting; at the latest."""
+
+    def _lease_ends_at(self) -> float:
+        return self._context.model.monotonic() + self._context.settings.lease_seconds
 
     def beating(self) -> AbstractAsyncContextManager[object]:
         """Renewed as long as the block lasts: three times per lease."""
@@ -61,7 +86,7 @@ class Claim:
 
     async def renew(self) -> bool:
         """Whether the claim is still held, as far as one can know."""
-        store = self._context.store
+        store, ends_at = self._context.store, self._lease_ends_at()
         try:
             now = await store.time()
             header = replace(self.header, lease_until=now + self._context.settings.lease_ms)
@@ -69,6 +94,7 @@ class Claim:
             if await store.replace(self.identity.address, value, expect=self.version, now=now, expires_at=None):
                 self.version += 1
                 self.header = header
+                self.lease_ends_at = ends_at
                 return True
             self.is_lost = not await self.is_held(now)
         except StoreUnavailable:
@@ -86,18 +112,34 @@ class Claim:
         self.version, self.header = record.version, header
         return True
 
+    async def still_held(self) -> bool:
+        """Whether the claim is held at this moment, by the store's word. Not if that cannot be had."""
+        try:
+            now = await self._context.store.time()
+            record = await self._mine(now)
+        except StoreUnavailable:
+            return False
+        return record is not None and is_live(decoded(record).header, now)
+
     async def record(self, result: object, form: Form, body: bytes) -> Entry:
-        """Write the outcome. What may have failed is tried again, within bounds."""
-        for attempt in range(RECORDING_TRIES):
+        """Write the outcome. What may have failed is tried again as long as the claim's lease lasts: the work was
+        done, and afterwards everybody else has to take it for unknown."""
+        model, pause, attempt = self._context.model, _FIRST_PAUSE, 0
+        while True:
             if attempt:
-                await self._context.model.sleep(_PAUSE_SECONDS * 4**attempt)
+                left = self.lease_ends_at - model.monotonic()
+                if left <= 0:
+                    break
+                await model.sleep(min(pause, left))
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            attempt += 1
             try:
                 now = await self._context.store.time()
                 done = Entry(
                     replace(self.header, state=EntryState.DONE, lease_until=0, finished_at=now, reason="", form=form),
                     body,
                 )
-                if await self._finish(done, now, is_repeated=attempt > 0):
+                if await self._finish(done, now, is_repeated=attempt > 1):
                     return done
             except StoreUnavailable as error:
                 reason = error.detail
@@ -161,8 +203,8 @@ class Claim:
                 await store.remove(address, expect=self.version, now=now)
             elif header.state is EntryState.FREE:
                 await self._context.write(address, Entry(header), expect=self.version, now=now)
-            else:
-                await store.replace(address, encoded(Entry(header)), expect=self.version, now=now, expires_at=None)
+            elif await store.replace(address, encoded(Entry(header)), expect=self.version, now=now, expires_at=None):
+                await self._context.note(self.identity, now)
         except StoreUnavailable as error:
             self.warn_of_staying(error)
             if header is None or header.state is EntryState.FREE:

@@ -46,16 +46,17 @@ class _Turn:
                     await line.lock.acquire()
         except TimeoutError:
             self._leave()
-            raise Busy from None
+            raise Busy(line.flight.running) from None
         except BaseException:
             self._leave()
             raise
         line.holder = self
-        self._outer = HELD.set((*held, self))
+        self._outer = held
+        HELD.set((*held, self))
         return line.flight
 
     async def __aexit__(self, *_: object) -> None:
-        HELD.reset(self._outer)
+        HELD.set(self._outer)
         self._line.holder = None
         self._line.lock.release()
         self._leave()
@@ -116,6 +117,8 @@ async def _to_its_end(task: asyncio.Task[T]) -> T:
 
 class LoopModel:
     """Waiting, for event loops."""
+
+    is_waiting = True
 
     def __init__(
         self, *, monotonic: Callable[[], float] = time.monotonic, entropy: Callable[[int], bytes] = os.urandom

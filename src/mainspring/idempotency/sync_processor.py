@@ -17,18 +17,21 @@ from typing import Any, Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from mainspring.errors import ConfigError
+from mainspring.idempotency.by_hand import KeyState
 from mainspring.idempotency.core import (
     LEASE_SECONDS,
     TTL_SECONDS,
     WAIT_SECONDS,
+    Match,
     P,
     Processor,
     R,
     Resolution,
 )
-from mainspring.idempotency.keys import DEFAULT_EXCLUDED
+from mainspring.idempotency.keys import DEFAULT_EXCLUDED, Encode
 from mainspring.idempotency.record import IdempotencyRecord, Unresolved
 from mainspring.idempotency.replays import Replays
+from mainspring.idempotency.results import Decode
 from mainspring.idempotency.stores import IdempotencyStore, checked_store
 from mainspring.idempotency.terms import HELD, Busy, Circular, Flight
 
@@ -63,16 +66,17 @@ class _Turn:
             if line.holder in held:
                 raise Circular
             if not line.lock.acquire(timeout=self._seconds):
-                raise Busy
+                raise Busy(line.flight.running)
         except BaseException:
             self._lines.leave(self._address, line)
             raise
         line.holder = self
-        self._outer = HELD.set((*held, self))
+        self._outer = held
+        HELD.set((*held, self))
         return line.flight
 
     async def __aexit__(self, *_: object) -> None:
-        HELD.reset(self._outer)
+        HELD.set(self._outer)
         line = self._line
         line.holder = None
         if line.flight.failure is not None:
@@ -235,6 +239,7 @@ async def _answer(renew: Callable[[], Awaitable[bool]]) -> bool:
 class ThreadModel:
     """Waiting, for threads."""
 
+    is_waiting = False
     monotonic = staticmethod(time.monotonic)
     entropy = staticmethod(os.urandom)
 
@@ -278,6 +283,9 @@ class IdempotentProcessor(Generic[P, R]):
     - `resolve`: finds out what became of work whose outcome is unknown: `Resolved`, `NotDone`, or None.
     - `safe_to_repeat`: such work may simply run again.
     - `result_type`: the type results are read back as; needed for results that are not JSON values.
+    - `match="key"`: a caller's key alone decides; payloads are not compared.
+    - `encode(value)`: what stands for a value of a type that the library does not know, in payloads and results;
+      `decode(type, value)` makes it again, for results.
     """
 
     def __init__(
@@ -294,6 +302,9 @@ class IdempotentProcessor(Generic[P, R]):
         resolve: Callable[[P, Unresolved], Resolution[R]] | None = None,
         safe_to_repeat: bool = False,
         result_type: Any = Any,
+        match: Match = "payload",
+        encode: Encode | None = None,
+        decode: Decode | None = None,
     ) -> None:
         from inspect import iscoroutinefunction  # noqa: PLC0415  (takes longer to load than this whole library)
 
@@ -314,6 +325,9 @@ class IdempotentProcessor(Generic[P, R]):
             resolve=resolve,
             safe_to_repeat=safe_to_repeat,
             result_type=result_type,
+            match=match,
+            encode=encode,
+            decode=decode,
         )
 
     @property
@@ -355,6 +369,14 @@ class IdempotentProcessor(Generic[P, R]):
     def forget(self, key: str) -> bool:
         """Manually let work run again, whatever is recorded for it. False if nothing is."""
         return run(self._core.forget(key))
+
+    def get(self, key: str) -> KeyState | None:
+        """What is recorded of a key; None if nothing is."""
+        return run(self._core.get(key))
+
+    def list_unknown(self, limit: int = 100) -> list[KeyState]:
+        """The keys of this scope whose outcome is unknown, as far as somebody has noticed: see `by_hand`."""
+        return run(self._core.list_unknown(limit))
 
     def close(self) -> None:
         """Close the store."""

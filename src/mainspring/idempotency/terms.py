@@ -45,19 +45,26 @@ class Flight:
     A run that raised ends the flight: those who waited for it get its exception, and later callers begin another.
     """
 
-    __slots__ = ("as_of", "failed", "failure", "outcome")
+    __slots__ = ("as_of", "failed", "failure", "outcome", "running")
 
     def __init__(self) -> None:
         self.outcome: Entry | None = None
         self.as_of = 0.0
         """When the outcome was looked for, or recorded. Later callers look again: it may be forgotten by then."""
         self.failure: Exception | None = None
+        self.running = ""
+        """The fingerprint of the payload that work is being done for right now."""
         self.failed = ""
         """The fingerprint of the payload whose run raised."""
 
 
 class Busy(Exception):
     """The turn did not come in time."""
+
+    def __init__(self, fingerprint: str) -> None:
+        super().__init__()
+        self.fingerprint = fingerprint
+        """Of the payload that work is being done for meanwhile; empty if there is none."""
 
 
 class Circular(Exception):
@@ -94,6 +101,11 @@ class Model(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None: ...
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether work runs on an event loop, where it awaits."""
+        ...
 
     @property
     def monotonic(self) -> Callable[[], float]:

@@ -1,33 +1,38 @@
-"""Idempotent work in the caller's own transaction, on PostgreSQL and SQLite: effect and outcome commit together.
+"""Idempotent work in the caller's own transaction, on PostgreSQL, MySQL and SQLite: effect and outcome commit together.
 
 The transaction is the claim. Its first statement writes the record; whoever else wants the key waits for the commit, as
 for any row that is being written, and then finds the outcome; after a rollback, or a crash, there is no record and the
 work was not done. So there is no lease, and nothing is ever unknown, as long as all that the work does is in the
-transaction.
+transaction. A key that was left unknown without a transaction is resolved or repeated here as there.
 
 Nothing here opens, commits or rolls back anything: that is up to the caller, and so are the errors of its database.
+Expired records are removed a few at a time: on SQLite along with the caller's own writes, elsewhere by the store, now
+and then, on its own connection, so that no transaction waits for another because of it.
 """
 # ruff: noqa: S608  (only constants and checked names are put together here)
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.errors import InvalidInput, Unsupported
+from mainspring.clock import wall_ms
+from mainspring.errors import InvalidInput
 from mainspring.idempotency.core import P, Processor, R
-from mainspring.idempotency.entries import COLLECTION, Entry, EntryState, Header, decoded, encoded
-from mainspring.idempotency.record import IdempotencyRecord
-from mainspring.idempotency.stores import IdempotencyStore
+from mainspring.idempotency.entries import COLLECTION, Entry, EntryState, Header, decoded, encoded, freed
+from mainspring.idempotency.record import IdempotencyRecord, NotDone, Resolved
+from mainspring.idempotency.stores import IdempotencyStore, LendsFile
 from mainspring.idempotency.sync_processor import run
 from mainspring.model import Record
 from mainspring.transactional.connections import AwaitedConnection, BlockingConnection, Bridged, recognised
-from mainspring.transactional.dialects import MYSQL, SQLITE, Statement, Value
+from mainspring.transactional.dialects import MYSQL, SQLITE, Dialect, Statement, Value
 from mainspring.transactional.statements import Steps
 
 T = TypeVar("T")
+Drive = Callable[[Steps[Any]], Awaitable[Any]]
 
 
 def process_blocking(
@@ -38,13 +43,11 @@ def process_blocking(
         raise InvalidInput(
             f"Expected a synchronous connection, got {type(connection).__qualname__}: AsyncIdempotentProcessor"
         )
-    outcome = _Outcome(core, store, payload, key, known=known, now=run(core.time()))
-    replay = known.drive(outcome.begin())
-    if replay is not None:
-        return core.replayed(replay, outcome.identity.key)
-    result = run(core.call(payload, connection))
-    known.drive(outcome.finish(result))
-    return outcome.record(result)
+
+    async def drive(steps: Steps[T]) -> T:
+        return known.drive(steps)
+
+    return run(_process(core, store, payload, key, connection, known=known, drive=drive))
 
 
 async def process_waiting(
@@ -52,30 +55,55 @@ async def process_waiting(
 ) -> IdempotencyRecord[R]:
     known = recognised(connection)
     if isinstance(known, Bridged):
+        bridge = known
         beneath: BlockingConnection = await known.run_sync(recognised)
-        outcome = _Outcome(core, store, payload, key, known=beneath, now=await core.time())
-        replay: Entry | None = await known.run_sync(lambda blocking: _drive_blocking(blocking, outcome.begin()))
-    else:
-        outcome = _Outcome(core, store, payload, key, known=known, now=await core.time())
-        replay = await _drive(known, outcome.begin())
-    if replay is not None:
-        return core.replayed(replay, outcome.identity.key)
-    result: R = await core.call(payload, connection)
-    if isinstance(known, Bridged):
-        await known.run_sync(lambda blocking: _drive_blocking(blocking, outcome.finish(result)))
-    else:
-        await _drive(known, outcome.finish(result))
-    return outcome.record(result)
 
+        async def drive(steps: Steps[Any]) -> Any:
+            return await bridge.run_sync(lambda blocking: _drive_blocking(blocking, steps))
 
-async def _drive(known: BlockingConnection | AwaitedConnection, steps: Steps[T]) -> T:
-    return known.drive(steps) if isinstance(known, BlockingConnection) else await known.drive(steps)
+        return await _process(core, store, payload, key, connection, known=beneath, drive=drive)
+    plain = known
+
+    async def drive_here(steps: Steps[Any]) -> Any:
+        return plain.drive(steps) if isinstance(plain, BlockingConnection) else await plain.drive(steps)
+
+    return await _process(core, store, payload, key, connection, known=plain, drive=drive_here)
 
 
 def _drive_blocking(connection: object, steps: Steps[T]) -> T:
     known = recognised(connection)
     assert isinstance(known, BlockingConnection)
     return known.drive(steps)
+
+
+async def _process(
+    core: Processor[P, R],
+    store: IdempotencyStore,
+    payload: P,
+    key: str | None,
+    connection: object,
+    *,
+    known: BlockingConnection | AwaitedConnection,
+    drive: Drive,
+) -> IdempotencyRecord[R]:
+    """Written once; with a blocking connection, no step of it suspends."""
+    is_lent = _accept(store, known)
+    now = wall_ms() if is_lent else await core.time()
+    if not known.dialect.purge_records:
+        await core.purge_sometimes(now)
+    outcome = _Outcome(core, store, payload, key, dialect=known.dialect, now=now)
+    found: Entry | Header | None = await drive(outcome.begin())
+    if isinstance(found, Header):
+        resolution = await core.resolution(payload, found, outcome.identity.key)
+        if isinstance(resolution, Resolved):
+            found = await drive(outcome.finish(resolution.result))
+        elif isinstance(resolution, NotDone):
+            await drive(outcome.take_over())
+    if isinstance(found, Entry):
+        return core.replayed(found, outcome.identity.key)
+    result = await core.call(payload, connection)
+    await drive(outcome.finish(result) if core.keeps(result) else outcome.release())
+    return outcome.record(result)
 
 
 class _Outcome(Generic[R]):
@@ -88,68 +116,88 @@ class _Outcome(Generic[R]):
         payload: P,
         key: str | None,
         *,
-        known: BlockingConnection | AwaitedConnection,
+        dialect: Dialect,
         now: int,
     ) -> None:
-        _accept(store, known)
         self.identity = core.identities.of(payload, key)
         self._core: Processor[Any, R] = core
+        self._dialect = dialect
         self._now = now
         self._table = f"{store.tables}records"
-        self._key_column = known.dialect.record_key
-        self._place: tuple[Value, ...] = (COLLECTION, self.identity.address)
+        address = self.identity.address
+        self._place: tuple[Value, ...] = (COLLECTION, address)
+        if dialect is MYSQL:  # its columns are bytes, whatever the caller's session takes text for
+            self._place = (COLLECTION.encode(), address.encode())
         # Others see this only if the caller commits although its work has failed: then it is the truth.
         self._begun = Header(
             state=EntryState.UNKNOWN,
             fingerprint=self.identity.fingerprint,
+            token=core.new_token(),
             started_at=now,
             reason="a transaction was committed although the work in it had not ended",
         )
 
-    def begin(self) -> Steps[Entry | None]:
-        """None: the record is written and the work may run. Else the outcome that is there."""
+    def begin(self) -> Steps[Entry | Header | None]:
+        """None: the record is written and the work may run. Else the outcome that is there, or what is known about
+        work whose outcome the caller's `resolve` has to find out."""
         value = encoded(Entry(self._begun))
-        rows = yield Statement(
-            f"INSERT INTO {self._table} (collection, {self._key_column}, value, version) VALUES (?, ?, ?, 1) "
-            f"ON CONFLICT (collection, {self._key_column}) DO UPDATE SET value = excluded.value, version = 1, "
-            f"expires_at = NULL WHERE {self._table}.expires_at <= ? RETURNING version",
-            (*self._place, value, self._now),
-        )
-        if rows:
+        if self._dialect.purge_records:
+            yield Statement(self._dialect.purge_records, (self._now,))
+        if (yield self._dialect.claim(self._table, self._place, value, self._now)):
             return None
-        rows = yield self._at("SELECT value FROM {} WHERE {}")
+        rows = yield self._at("SELECT value FROM {} WHERE {}" + f" {self._dialect.row_lock}")
         if not rows:  # removed at this very moment
             return (yield from self.begin())
-        entry = decoded(Record(self.identity.address, msgspec.convert(rows[0][0], bytes), version=0))
-        if entry.header.state is EntryState.FREE:
-            yield self._at("UPDATE {} SET value = ?, version = version + 1, expires_at = NULL WHERE {}", value)
+        present = msgspec.convert(rows[0][0], bytes)
+        if present == value:
             return None
-        return self._core.judged(entry, self.identity, self._now)
+        entry = decoded(Record(self.identity.address, present, version=0))
+        self._begun = replace(self._begun, attempt=entry.header.attempt + 1)
+        is_free = entry.header.state is EntryState.FREE
+        if not is_free and not self._core.repeats_now(entry, self.identity, self._now):
+            return self._core.judged(entry, self.identity, self._now)
+        if not is_free and not self._core.settings.safe_to_repeat:
+            return entry.header
+        yield from self.take_over()
+        return None
 
-    def finish(self, result: R) -> Steps[None]:
+    def take_over(self) -> Steps[None]:
+        """The work may run in place of what is there."""
+        value = encoded(Entry(self._begun))
+        yield self._at("UPDATE {} SET value = ?, version = version + 1, expires_at = NULL WHERE {}", value)
+
+    def finish(self, result: R) -> Steps[Entry]:
         form, body = self._core.written(result, self.identity.key)
-        done = replace(self._begun, state=EntryState.DONE, finished_at=self._now, reason="", form=form)
-        expires_at = self._now + self._core.settings.ttl_ms
-        statement = "UPDATE {} SET value = ?, version = version + 1, expires_at = ? WHERE {}"
-        yield self._at(statement, encoded(Entry(done, body)), expires_at)
+        done = Entry(replace(self._begun, state=EntryState.DONE, finished_at=self._now, reason="", form=form), body)
+        yield self._expiring(done)
+        return done
+
+    def release(self) -> Steps[None]:
+        """The result is not to be kept: the next caller runs the work."""
+        yield self._expiring(Entry(freed(self._begun)))
 
     def record(self, result: R) -> IdempotencyRecord[R]:
         self._core.replays.count_run()
         return IdempotencyRecord(result, False, self.identity.key)
 
+    def _expiring(self, entry: Entry) -> Statement:
+        expires_at = self._now + self._core.settings.ttl_ms
+        statement = "UPDATE {} SET value = ?, version = version + 1, expires_at = ? WHERE {}"
+        return self._at(statement, encoded(entry), expires_at)
+
     def _at(self, statement: str, *values: Value) -> Statement:
-        where = f"collection = ? AND {self._key_column} = ?"
+        where = f"collection = ? AND {self._dialect.record_key} = ?"
         return Statement(statement.format(self._table, where), (*values, *self._place))
 
 
-def _accept(store: IdempotencyStore, known: BlockingConnection | AwaitedConnection) -> None:
+def _accept(store: IdempotencyStore, known: BlockingConnection | AwaitedConnection) -> bool:
+    """Whether the file is left to the caller's own SQLite library."""
     dialect = known.dialect
-    if dialect is MYSQL:
-        raise Unsupported("Expected a connection to PostgreSQL or SQLite, got one to MySQL")
     if dialect.name.lower() != store.database:
         raise InvalidInput(f"Expected a connection to the {store.database} store, got one to {dialect.name}")
-    if dialect is SQLITE and known.driver != "apsw":
-        raise InvalidInput(
-            f"Expected an apsw connection, got one of {known.driver}, which loads a second SQLite into this process: "
-            "the two would not see each other's locks on the file and would overwrite each other's commits"
-        )
+    if dialect is not SQLITE or known.driver == "apsw":
+        return False
+    if not isinstance(store, LendsFile):
+        raise InvalidInput(f"Expected an apsw connection, or SQLiteStore as the store, got one of {known.driver}")
+    store.lend_file(known.driver)
+    return True

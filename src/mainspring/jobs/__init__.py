@@ -22,12 +22,15 @@ and those that only jobs have:
     overlap        whether a run is to go, and what about the one before       pure
     difference     whether a job is as somebody wants it                       pure
     webhook        what the receiver of a run gets                             pure
+    foreign        a record as other programs write it, and its `lastRun`      pure
     registry       reads and writes definitions
     row_store      reads and writes the rows of clocks and runs
-    ledger         what became of every instant; `runs` reads it in pages
+    ledger         what became of every instant; `runs` reads it in pages, `ledgers` those of many jobs as one
     queue          one run after another
     endings        how a run ends
     backfill       runs afterwards
+    rerun          runs once more
+    last_runs      tells other programs what was run, in the record
     reconciler     keeps clocks in step with the registry, under a lock
 
 What is pure neither waits nor reads a clock.

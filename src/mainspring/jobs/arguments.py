@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TypedDict, Unpack
 
 from msgspec import UNSET, UnsetType
 
 from mainspring.jobs.calendar.calendar import Dst
-from mainspring.jobs.messages import Catchup, CreateJob, Method, Overlap, UpdateJob
+from mainspring.jobs.messages import (
+    Catchup,
+    CreateJob,
+    JobState,
+    Method,
+    Overlap,
+    RunKind,
+    RunState,
+    UpdateJob,
+)
 from mainspring.model import RetryPolicy
 from mainspring.wire.arguments import json_of, request
+
+
+class JobsWhere(TypedDict, total=False):
+    """Which jobs; all conditions must hold; without any, everything matches."""
+
+    name_prefix: str
+    labels: Mapping[str, str]
+    states: Sequence[JobState]
+
+
+class RunsWhere(TypedDict, total=False):
+    """Which entries of the ledger of runs; all conditions must hold; without any, everything matches."""
+
+    states: Sequence[RunState]
+    kinds: Sequence[RunKind]
+    since: datetime
+    """Scheduled at or after this instant."""
+    until: datetime
+    """Scheduled before this instant."""
 
 
 class FunctionFields(TypedDict, total=False):

@@ -11,7 +11,9 @@ from mainspring.delivery.call import Sends
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import InvalidInput
+from mainspring.failure_lines import FailureLines
 from mainspring.jobs.clock_carrier import ClockCarrier
+from mainspring.jobs.last_runs import LastRuns
 from mainspring.jobs.ledger import Ledger
 from mainspring.jobs.reconciler import Reconciler
 from mainspring.jobs.record import Routing
@@ -45,6 +47,7 @@ class JobsAssembly:
         wake: Callable[[int, int], None],
         ownership: Ownership,
         allow_handlers: bool,
+        failures: FailureLines,
     ) -> None:
         """`registry` is the store of the definitions, `store` that of everything else, `ownership` this instance's."""
         routing = Routing(config.job_base_url, config.job_token)
@@ -52,6 +55,7 @@ class JobsAssembly:
         self.registry = definitions = Registry(registry, clock, routing, randomness=randomness, check_url=check_url)
         ledger = Ledger(store, clock, retention_ms=config.run_retention_days * DAY_MS)
         self.rows = rows = RowStore(store=store, namespaces=namespaces, clock=clock, randomness=randomness, wake=wake)
+        self.last_runs = LastRuns(registry=definitions, ledger=ledger, rows=rows, clock=clock)
         self._guard = guard
         self.run_carrier = RunCarrier(
             sender=sender,
@@ -63,7 +67,9 @@ class JobsAssembly:
             clock=clock,
             randomness=randomness,
             ownership=ownership,
+            last_runs=self.last_runs,
             host_limit=config.host_limit,
+            failures=failures,
         )
         self.carriers: dict[str, Carrier] = {
             CLOCKS: ClockCarrier(registry=definitions, ledger=ledger, rows=rows, clock=clock),
@@ -82,6 +88,7 @@ class JobsAssembly:
             registry=definitions,
             records=registry,
             rows=rows,
+            last_runs=self.last_runs,
             clock=clock,
             ownership=ownership,
             randomness=randomness,

@@ -151,7 +151,7 @@ class ClockCarrier:
             )
             for part in tick.skipped
         ]
-        last_run = last_before(job.name, state, tick.runs[0].instant) if tick.runs else None
+        last_run = last_before(job, state, tick.runs[0].instant) if tick.runs else None
         previous = "" if last_run is None else stamp_of(last_run)
         runs: list[tuple[str, Run]] = []
         for instant, is_late in ((item.instant, item.is_late) for item in tick.runs):

@@ -5,6 +5,9 @@ same: it finds the records of the first try, and adds what that left out. Betwee
 calendar is accounted for once; only a changed calendar begins again at the change, for what was planned ahead by the
 old one. Those instants may be skipped now, and have a record already: the range that they would be part of leaves them
 out.
+
+The `lastRun` of a record that is later than what the clock has accounted for is another program's: what is written here
+is accounted for before (`last_runs`). Up to it, that program has run the job.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ from msgspec.structs import replace
 
 from mainspring.jobs.calendar.calendar import Calendar, spread_ms
 from mainspring.jobs.plan import RUN_LIMIT, Planned, plan
-from mainspring.jobs.record import Bounds, Definition, Job, Terms, calendar_of
+from mainspring.jobs.record import AHEAD_MS, Bounds, Definition, Job, Terms, calendar_of
 
 LEAD_MS: Final = 5_000
-LEAD_WAVES: Final = 10
+LEAD_WAVES: Final = (AHEAD_MS - LEAD_MS) // 1000
 """Jobs of the same minute are planned in waves, a second apart: at the minute nothing is left but their runs, and
 what is planned together is written together."""
 
@@ -30,7 +33,7 @@ UNDECIDED_LIMIT: Final = 100
 UNWRITTEN_LIMIT: Final = 100
 """How many runs of a job are left behind at most until their rows can be written. Then its clock waits for them."""
 
-SkipReason = Literal["missed", "superseded", "outside-window", "changed", "paused", "broken"]
+SkipReason = Literal["missed", "superseded", "outside-window", "changed", "paused", "broken", "run-elsewhere"]
 
 
 class ClockState(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -134,11 +137,14 @@ def recounted(state: ClockState, *, skipped: Collection[int], over: Collection[i
     return replace(state, runs=state.runs - len(skipped), undecided=remaining)
 
 
-def last_before(job: str, state: ClockState, instant: int) -> int | None:
+def last_before(job: Job, state: ClockState, instant: int) -> int | None:
     """The newest run before an instant. After a change of the calendar, later ones may have been planned already."""
-    if state.last_run is None or state.last_run < instant:
+    if state.last_run is None:
+        last_run = job.definition.run_until(instant)
+        return last_run if 0 < last_run < instant else None
+    if state.last_run < instant:
         return state.last_run
-    before = calendar_of(job, state.terms).previous(instant)
+    before = calendar_of(job.name, state.terms).previous(instant)
     is_its_own = before is not None and before > state.created_at and (state.bounds or Bounds()).has(before)
     return before if is_its_own else None
 
@@ -148,6 +154,9 @@ def account(job: Job, state: ClockState, *, as_of: int, on_record: Collection[in
     definition = job.definition
     skips = _Skips(on_record)
     before, state = state, replace(_adopted(job, state, as_of), broken=False)
+    if (elsewhere := definition.run_until(as_of)) > state.accounted_until:
+        skips.add_of(job.name, state, after=state.accounted_until, until=elsewhere, reason="run-elsewhere")
+        state = replace(state, accounted_until=elsewhere)
     if before.terms.schedule and before.created_at != state.created_at:
         # Another definition is in its place: only the old calendar knows what was left out meanwhile.
         reason: SkipReason = "broken" if before.broken else "changed"
@@ -204,8 +213,18 @@ def _pauses(job: Job, state: ClockState, skips: _Skips, *, as_of: int) -> int:
 
 def _adopted(job: Job, state: ClockState, as_of: int) -> ClockState:
     """The state itself; the first state for a new job, even if there was one of its name before."""
-    is_its_own = state.created_at == job.definition.created_at
-    return state if is_its_own else first_state(job.definition, as_of=as_of)
+    definition = job.definition
+    if state.created_at == definition.created_at:
+        return state
+    fresh = first_state(definition, as_of=as_of)
+    last_run = definition.run_until(as_of)
+    if not last_run or last_run < definition.created_at:
+        return fresh
+    # Nobody knows since when it has been there, but somebody has run it up to this instant. What a job of the same name
+    # has accounted for stays so, and a calendar counts from its change on.
+    accounted_until = state.accounted_until if state.terms.schedule else 0
+    known_until = min(max(accounted_until, definition.updated_at), as_of)
+    return replace(fresh, accounted_until=max(last_run, known_until), last_run=last_run)
 
 
 def _planned(

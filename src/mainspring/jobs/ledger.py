@@ -7,7 +7,8 @@ finds the record of the first. A run that was asked for beside the calendar has 
 A *stamp* names a run within its job: the instant in milliseconds, with the suffix if it has one. Its id is
 `<job>@<stamp>`.
 A record that cannot be read is left as it is. What became of its run is `unknown`, and the others go on.
-A record in a final state is never changed again. What a run is doing meanwhile is told by its row.
+A record in a final state is never changed again, but for what came of a call that was under way when its run was
+cancelled. What a run is doing meanwhile is told by its row.
 """
 
 from __future__ import annotations
@@ -24,22 +25,28 @@ from msgspec.structs import replace
 from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.jobs.calendar.calendar import spread_ms
-from mainspring.jobs.messages import RunKind, RunState
+from mainspring.jobs.messages import JobOutcome, RunKind, RunState
 from mainspring.jobs.record import Job
 from mainspring.model import Record, to_json
-from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
+from mainspring.store import BATCH_LIMIT, ReadsManyRecords, RecordPut, RecordStore, ends_scan
 from mainspring.unreadable import Unreadable, read_record, reason_of, set_aside
 from mainspring.wire.instants import LAST_INSTANT
 
 FINAL: Final = frozenset({"succeeded", "failed", "unknown", "skipped", "cancelled"})
+BY_CALENDAR: Final[frozenset[RunKind]] = frozenset({"scheduled", "catchup"})
+"""The kinds of runs that the calendar has asked for, and nobody else."""
 BACKFILL: Final = "backfill"
 """The suffix of an instant that was run later. What had become of it before stays on record."""
+RERUN: Final = "rerun"
+"""What the suffix of an instant that was run again begins with; its number follows, in three digits."""
 _UNFINISHED_MS: Final = 400 * 86_400_000
 """How much longer a record that is not final is kept: more than the longest wait of a retry policy."""
 _AT_ONCE: Final = 100
 _REMEMBERED: Final = 20_000
 _HOPS: Final = 64
-"""How far back we look for the newest run that was made."""
+"""How far back we look for the newest run that was made, and for failures before it."""
+FAILURES_LIMIT: Final = 20
+"""How many failures in a row are counted."""
 
 
 class Run(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -63,6 +70,8 @@ class Run(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True)
     duration_ms: int | None = None
     answer_head: str = ""
     delivery_id: str = ""
+    rerun_of: str = ""
+    """The stamp of the run that this one repeats because somebody asked for it."""
     counted: bool = False
     """It uses up one of the job's `maxRuns`, unless it is skipped: then the job's clock is told."""
     previous: str = ""
@@ -94,6 +103,20 @@ class LedgerEntry(Struct, frozen=True):
     """Otherwise the run stands for what nobody can tell, and nothing can be written with the version."""
 
 
+class Standing(Struct, frozen=True):
+    """How a job stands, as far as the runs by its calendar tell."""
+
+    last_run: int | None = None
+    """The instant of the newest run whose time has come and that was not skipped."""
+    last_outcome: JobOutcome | None = None
+    """How the newest one ended that has an outcome."""
+    failures: int = 0
+    """How many in a row have failed since the last success, or are unknown."""
+
+
+_decode_run: Final = msgspec.json.Decoder(Run).decode
+
+
 def planned(job: Job, instant: int, kind: RunKind, *, previous: str, now: int, delivery_id: str) -> Run:
     """The record of a run that is to come."""
     return Run(
@@ -102,7 +125,7 @@ def planned(job: Job, instant: int, kind: RunKind, *, previous: str, now: int, d
         instant=instant,
         planned_at=now,
         due_at=instant + spread_ms(job.name, instant, job.definition.jitter_seconds),
-        counted=job.definition.max_runs is not None and kind in ("scheduled", "catchup"),
+        counted=job.definition.max_runs is not None and kind in BY_CALENDAR,
         previous=previous,
         delivery_id=delivery_id,
     )
@@ -142,6 +165,7 @@ def behind(instant: int) -> str:
 class Ledger:
     def __init__(self, records: RecordStore, clock: Clock, *, retention_ms: int) -> None:
         self._records = records
+        self._many = records if isinstance(records, ReadsManyRecords) else None
         self._clock = clock
         self._retention_ms = retention_ms
         self._ended: dict[str, str] = {}
@@ -153,20 +177,52 @@ class Ledger:
 
     async def get(self, job: str, stamp: str) -> LedgerEntry | None:
         record = await self._records.get_record(collection_of(job), key_of(stamp), now=self._clock.now_ms())
-        return None if record is None else _entry(job, record)
+        return None if record is None else _entry(job, stamp, record)
+
+    @property
+    def reads_many(self) -> bool:
+        """Whether the store can read many entries at once."""
+        return self._many is not None
+
+    async def get_many(self, runs: Sequence[tuple[str, str]]) -> list[LedgerEntry | None]:
+        """The same for pairs of a job and a stamp."""
+        assert self._many is not None, "Expected a store that reads many records at once"
+        wanted = [(collection_of(job), key_of(stamp)) for job, stamp in runs]
+        found = await self._many.get_records(wanted, now=self._clock.now_ms())
+        return [
+            None if record is None else _entry(job, stamp, record)
+            for (job, stamp), record in zip(runs, found, strict=True)
+        ]
 
     async def put(self, job: str, stamp: str, run: Run, *, expect: int) -> bool:
         """Write if the record has that version. False if it does not."""
+        put = self.change_to(job, stamp, run, expect=expect)
+        record = await self._records.put_record(
+            put.collection, put.key, put.value, expect=expect, now=put.now, expires_at=put.expires_at
+        )
+        if record is not None:
+            self.note(job, stamp, run)
+        return record is not None
+
+    def change_to(self, job: str, stamp: str, run: Run, *, expect: int) -> RecordPut:
+        """The same for somebody else to write, who then says so (`note`)."""
         now = self._clock.now_ms()
         kept_ms = self._retention_ms if run.is_final else self._retention_ms + _UNFINISHED_MS
-        record = await self._records.put_record(
-            collection_of(job), key_of(stamp), to_json(run), expect=expect, now=now, expires_at=now + kept_ms
+        return RecordPut(
+            collection=collection_of(job),
+            key=key_of(stamp),
+            value=to_json(run),
+            expect=expect,
+            now=now,
+            expires_at=now + kept_ms,
         )
-        if record is not None and run.is_final and run.state != "skipped":
+
+    def note(self, job: str, stamp: str, run: Run) -> None:
+        """This was written here."""
+        if run.is_final and run.state != "skipped":
             if len(self._ended) >= _REMEMBERED:
                 self._ended.clear()
             self._ended[job] = stamp
-        return record is not None
 
     async def enter(self, job: str, runs: Sequence[tuple[str, Run]]) -> list[Run]:
         """Write new runs; where there is a record already, it stands, and is returned instead."""
@@ -198,6 +254,14 @@ class Ledger:
             entry = await self.get(job, stamp)
         return entry.run
 
+    async def complete(self, job: str, stamp: str, change: Callable[[Run], Run]) -> None:
+        """Add to the record of a run that was cancelled, once, what has become known about it since."""
+        entry = await self.get(job, stamp)
+        while entry is not None and entry.is_readable and entry.run.state == "cancelled":
+            if await self.put(job, stamp, change(entry.run), expect=entry.version):
+                return
+            entry = await self.get(job, stamp)
+
     async def planned(self, job: str, *, after: int) -> list[LedgerEntry]:
         """Runs by the calendar, of instants after this one, that are not over."""
         return [entry async for entry in self._by_calendar(job, after) if not entry.run.is_final]
@@ -214,7 +278,7 @@ class Ledger:
             for entry in page:
                 if entry.run.instant <= after:
                     return
-                if entry.run.kind in ("scheduled", "catchup"):
+                if entry.run.kind in BY_CALENDAR:
                     yield entry
             if not place:
                 return
@@ -233,30 +297,73 @@ class Ledger:
             if entry is not None:
                 await self.change(job, stamp, partial(_refused, at=now), known=entry)
 
-    async def last_made(self, job: str, stamp: str, *, now: int) -> int | None:
-        """The instant of the newest run whose time has come and that was not skipped, from this one back.
+    async def standings(self, jobs: Sequence[tuple[str, str]], *, now: int) -> list[Standing]:
+        """How jobs stand, each seen from the run of a stamp back. All jobs are looked up together, one run of each at a
+        time: this takes as many questions as the longest row of failures, not as there are jobs."""
+        standings = [Standing()] * len(jobs)
+        places = {at: stamp for at, (_, stamp) in enumerate(jobs)}
+        for _ in range(_HOPS):
+            if not places:
+                break
+            entries = await self._get_all([(jobs[at][0], stamp) for at, stamp in places.items()])
+            following: dict[int, str] = {}
+            for (at, stamp), entry in zip(places.items(), entries, strict=True):
+                standings[at], further = _seen(standings[at], stamp, entry, now=now)
+                if further:
+                    following[at] = further
+            places = following
+        return standings
 
-        Runs are planned ahead, and may be skipped when their time comes. One whose record has expired was made.
-        """
+    async def _get_all(self, runs: Sequence[tuple[str, str]]) -> list[LedgerEntry | None]:
+        found: list[LedgerEntry | None] = []
+        size = _AT_ONCE if self._many is None else BATCH_LIMIT
+        for start in range(0, len(runs), size):
+            some = runs[start : start + size]
+            if self._many is None:
+                found += await asyncio.gather(*(self.get(job, stamp) for job, stamp in some))
+            else:
+                found += await self.get_many(some)
+        return found
+
+    async def last_ended(self, job: str, stamp: str) -> int | None:
+        """The instant of the newest run that is over and of which a call was made, from this one back."""
         for _ in range(_HOPS):
             if not stamp:
                 break
-            if self.has_ended(job, stamp):
-                return instant_of(stamp)
             entry = await self.get(job, stamp)
-            if entry is None:
-                return instant_of(stamp) if instant_of(stamp) <= now else None
-            run = entry.run
-            if run.moment <= now and run.state not in ("skipped", "buffered"):
-                return run.instant
-            stamp = run.blocked_by or run.previous
+            if entry is None or (entry.run.is_final and entry.run.attempts):
+                return instant_of(stamp)
+            stamp = entry.run.blocked_by or entry.run.previous
         return None
 
     async def page(self, job: str, *, after: str, limit: int) -> tuple[list[LedgerEntry], str]:
         """Entries after a key, newest first, and the key after which there are more; '': there are none."""
         page = await self._records.scan_records(collection_of(job), now=self._clock.now_ms(), after=after, limit=limit)
-        entries = [entry for record in page if (entry := _entry(job, record)) is not None]
+        entries = [
+            _entry(job, stamp, record)
+            for record in page
+            if (stamp := _stamp_in(collection_of(job), record)) is not None
+        ]
         return entries, "" if ends_scan(page, limit) else page[-1].key
+
+
+def _seen(standing: Standing, stamp: str, entry: LedgerEntry | None, *, now: int) -> tuple[Standing, str]:
+    """What one more run adds, older than those seen before; and the stamp of the next, if that may add more.
+
+    Runs are planned ahead, and may be skipped when their time comes. One whose record has expired was made.
+    """
+    last_run, outcome, failures = standing.last_run, standing.last_outcome, standing.failures
+    if entry is None:
+        made = instant_of(stamp) if instant_of(stamp) <= now else None
+        return Standing(made if last_run is None else last_run, outcome, failures), ""
+    run = entry.run
+    if last_run is None and run.moment <= now and run.state not in ("skipped", "buffered"):
+        last_run = run.instant
+    if run.state in ("succeeded", "failed", "unknown"):
+        outcome = outcome or run.state
+        failures += run.state != "succeeded"
+    is_enough = run.state == "succeeded" or failures == FAILURES_LIMIT
+    return Standing(last_run, outcome, failures), "" if is_enough else run.blocked_by or run.previous
 
 
 def _refused(run: Run | None, *, at: int) -> Run:
@@ -268,23 +375,28 @@ def collection_of(job: str) -> str:
     return f"launch:{job}"
 
 
-def _entry(job: str, record: Record) -> LedgerEntry | None:
-    """None if not even the key is that of a run."""
+def _stamp_in(collection: str, record: Record) -> str | None:
+    """The stamp that a key stands for; None if it is not that of a run."""
     instant, dash, suffix = record.key.partition("-")
     try:
         stamp = f"{LAST_INSTANT - int(instant)}{dash}{suffix}"
         if key_of(stamp) != record.key:
             raise ValueError(f"Expected the key of a run, got {record.key!r}")
     except ValueError as error:
-        set_aside(Unreadable(collection_of(job), record.key, reason_of(error), record.version))
+        set_aside(Unreadable(collection, record.key, reason_of(error), record.version))
         return None
-    run = read_record(collection_of(job), record, partial(msgspec.json.decode, type=Run))
+    return stamp
+
+
+def _entry(job: str, stamp: str, record: Record) -> LedgerEntry:
+    run = read_record(collection_of(job), record, _decode_run)
     return _unread(stamp) if run is None else LedgerEntry(stamp, run, record.version)
 
 
 def _unread(stamp: str) -> LedgerEntry:
     instant, suffix = instant_of(stamp), stamp.partition("-")[2]
     kind: RunKind = "scheduled" if not suffix else "backfill" if suffix == BACKFILL else "manual"
+    kind = "rerun" if suffix.startswith(RERUN) else kind
     reason = "The record of this run cannot be read."
     run = Run(kind=kind, state="unknown", instant=instant, planned_at=instant, reason=reason)
     return LedgerEntry(stamp, run, version=0, is_readable=False)

@@ -7,8 +7,9 @@ as RFC 3339 in UTC.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from mainspring.jobs.calendar.calendar import Dst, Mark
@@ -50,8 +51,9 @@ RunState = Literal[
     "planned", "buffered", "running", "retrying", "succeeded", "failed", "unknown", "skipped", "cancelled"
 ]
 """The last five are final."""
-RunKind = Literal["scheduled", "catchup", "backfill", "manual"]
+RunKind = Literal["scheduled", "catchup", "backfill", "manual", "rerun"]
 JobState = Literal["scheduled", "paused", "finished", "broken"]
+JobOutcome = Literal["succeeded", "failed", "unknown"]
 
 
 class CreateJob(Message, frozen=True, kw_only=True):
@@ -170,11 +172,12 @@ class PreviewJob(Message, frozen=True, kw_only=True):
 
 
 class ListRuns(Message, frozen=True, kw_only=True):
-    """The ledger: what became of each instant, newest first; of one job, even a deleted one, or of all, by name."""
+    """The ledger: what became of each instant, newest first; of one job, even a deleted one, or of all jobs that exist.
+    A page may end before its limit."""
 
     name: JobName | UnsetType = UNSET
     states: Annotated[tuple[RunState, ...], Meta(max_length=9)] = ()
-    kinds: Annotated[tuple[RunKind, ...], Meta(max_length=4)] = ()
+    kinds: Annotated[tuple[RunKind, ...], Meta(max_length=5)] = ()
     since: Annotated[Instant | UnsetType, Meta(description="Scheduled at or after this instant.")] = UNSET
     until: Annotated[Instant | UnsetType, Meta(description="Scheduled before this instant.")] = UNSET
     limit: PageSize = 100
@@ -188,6 +191,13 @@ class BackfillJob(Message, frozen=True, kw_only=True):
     since: Annotated[Instant, Meta(description="The first instant, inclusive.")]
     until: Annotated[Instant, Meta(description="The end, exclusive; not in the future.")]
     dry_run: bool = False
+    by: By = ""
+
+
+class RerunJob(Message, frozen=True, kw_only=True):
+    """Run a run of a job again that failed, was cancelled, or whose outcome is unknown: under its own instant, now."""
+
+    launch_id: Annotated[str, Meta(min_length=1, max_length=256, description="Of the run, as the ledger shows it.")]
     by: By = ""
 
 
@@ -212,6 +222,7 @@ class RunView(View, frozen=True, kw_only=True):
     duration_ms: int | None
     answer_head: str
     delivery_id: str
+    rerun_of: Annotated[str | None, Meta(description="The launchId of the run that was run again as this one.")] = None
 
 
 class RunsPage(View, frozen=True, kw_only=True):
@@ -235,7 +246,7 @@ class JobView(View, frozen=True, kw_only=True):
     route: str | None
     method: str
     headers: dict[str, str]
-    body: Raw
+    body_json: Raw = field(name="body")
     timeout_seconds: float
     retry_policy: RetryPolicy | None
     overlap: str
@@ -257,6 +268,18 @@ class JobView(View, frozen=True, kw_only=True):
     next_at: Annotated[datetime | None, Meta(description="The next instant; null if it is paused, finished or broken.")]
     created_at: datetime
     updated_at: datetime
+    last_outcome: Annotated[
+        JobOutcome | None, Meta(description="How the latest run by the calendar ended that has an outcome.")
+    ] = None
+    consecutive_failures: Annotated[
+        int,
+        Meta(description="Runs by the calendar in a row, up to the latest, that failed or are unknown; at most 20."),
+    ] = 0
+
+    @property
+    def body(self) -> Any:
+        """The body as a Python value; None if a description of the run is sent."""
+        return msgspec.json.decode(self.body_json)
 
 
 class JobPage(View, frozen=True, kw_only=True):

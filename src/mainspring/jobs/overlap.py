@@ -16,15 +16,15 @@ by it: an instant that is on time is not lost to what an outage left behind. A r
 not begun, is held up: those behind it wait until it is missed. A run delayed like that is judged when its turn comes,
 as if all had gone in time: it is skipped if the one before took longer than the time between their moments. So the
 delay shrinks, even for a job that takes longer than its interval.
-Manual ones look at nobody, and nobody waits for them. A repeat may already have been sent: it waits, and is never
-skipped. Nor is one that was told to wait.
+Manual ones and reruns look at nobody, and nobody waits for them. A repeat may already have been sent: it waits, and is
+never skipped. Nor is one that was told to wait.
 """
 
 from __future__ import annotations
 
 from typing import Final, Literal
 
-from mainspring.jobs.ledger import Run
+from mainspring.jobs.ledger import BY_CALENDAR, Run
 from mainspring.jobs.messages import RunKind
 from mainspring.jobs.plan import MISSED_AFTER_MS
 from mainspring.jobs.record import BrokenJob, Definition, Job, KnownOverlap
@@ -45,7 +45,7 @@ def objection(
         return "broken"
     if job is None or is_of_another(job, errand, instant):
         return "deleted"
-    if errand.kind in ("manual", "backfill"):
+    if errand.kind not in BY_CALENDAR:
         return ""
     if job.definition.paused or (job.definition.paused_at or 0) < instant <= (job.definition.resumed_at or 0):
         return "paused"
@@ -63,13 +63,13 @@ def is_of_another(job: Job, errand: Errand, instant: int) -> bool:
     created_at = job.definition.created_at
     if errand.created_at in (None, created_at):
         return False
-    return errand.kind in ("manual", "backfill") or instant < created_at
+    return errand.kind not in BY_CALENDAR or instant < created_at
 
 
 def _is_its_own(job: Job, errand: Errand, instant: int) -> bool:
     """Whether an instant still is one of the job's."""
     definition = job.definition
-    in_calendar = errand.terms == definition.terms or job.calendar.next(instant - 1) == instant
+    in_calendar = errand.terms == job.terms or job.calendar.next(instant - 1) == instant
     return in_calendar and definition.created_at <= instant and definition.bounds.has(instant)
 
 
@@ -89,7 +89,7 @@ def _missed(job: Job, instant: int, now: int) -> Objection:
 
 def looks_back(policy: KnownOverlap, kind: RunKind) -> bool:
     """Whether the run before this one matters."""
-    return kind == "backfill" or (policy != "allowAll" and kind != "manual")
+    return kind == "backfill" or (policy != "allowAll" and kind in BY_CALENDAR)
 
 
 def catches_up(definition: Definition, kind: RunKind, *, late_ms: int) -> bool:

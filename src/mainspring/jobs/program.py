@@ -8,7 +8,7 @@ for that reason: delete it. A pause is an operator's decision and is left alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from datetime import datetime
 from typing import Any, Final, TypeVar, Unpack
 
@@ -16,7 +16,14 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
-from mainspring.jobs.arguments import FunctionFields, JobFields, create_request, update_request
+from mainspring.jobs.arguments import (
+    FunctionFields,
+    JobFields,
+    JobsWhere,
+    RunsWhere,
+    create_request,
+    update_request,
+)
 from mainspring.jobs.calendar.calendar import Dst
 from mainspring.jobs.difference import CONTENT, content, differences
 from mainspring.jobs.handlers import DueJob, JobHandler
@@ -25,17 +32,17 @@ from mainspring.jobs.messages import (
     BackfillView,
     CreateJob,
     DeletedJobView,
+    JobPage,
     JobRef,
-    JobState,
     JobView,
     ListJobs,
     ListRuns,
     PauseJob,
     PreviewJob,
     PreviewView,
+    RerunJob,
     ResumeJob,
-    RunKind,
-    RunState,
+    RunsPage,
     RunView,
     TriggerJob,
 )
@@ -121,30 +128,61 @@ class Jobs:
 
     # --- what users do with jobs ----------------------------------------------------------------------
 
-    async def create(self, name: str, schedule: str, *, paused: bool = False, **fields: Unpack[JobFields]) -> JobView:
-        """Create a job that calls a URL; Conflict if the name is taken."""
+    async def create(
+        self,
+        name: str,
+        schedule: str,
+        *,
+        paused: bool = False,
+        note: str = "",
+        by: str = "",
+        dry_run: bool = False,
+        **fields: Unpack[JobFields],
+    ) -> JobView:
+        """Create a job that calls a URL, or only check it; Conflict if the name is taken."""
         await self._write()
-        return await self._service.create(create_request(name, schedule, paused=paused, **fields))
+        asked = create_request(name, schedule, paused=paused, note=note, by=by, dry_run=dry_run, **fields)
+        return await self._service.create(asked)
 
     async def get(self, name: str) -> JobView:
         await self._write()
         return await self._service.get(_ref(name))
 
-    async def update(self, name: str, *, schedule: str | UnsetType = UNSET, **fields: Unpack[JobFields]) -> JobView:
-        """Change what is given and keep the rest. For a declared job, the code wins again at the next start."""
+    async def update(
+        self,
+        name: str,
+        *,
+        if_generation: int | UnsetType = UNSET,
+        schedule: str | UnsetType = UNSET,
+        dry_run: bool = False,
+        **fields: Unpack[JobFields],
+    ) -> JobView:
+        """Change what is given and keep the rest. Conflict if `if_generation` is not the current generation.
+
+        For a declared job, the code wins again at the next start.
+        """
         await self._write()
-        return await self._service.update(update_request(name, schedule=schedule, **fields))
+        asked = update_request(name, if_generation=if_generation, schedule=schedule, dry_run=dry_run, **fields)
+        return await self._service.update(asked)
 
     async def delete(self, name: str) -> DeletedJobView:
         await self._write()
         return await self._service.delete(_ref(name))
 
     async def list(
-        self, *, name_prefix: str = "", labels: Mapping[str, str] | None = None, states: Sequence[JobState] = ()
-    ) -> AsyncIterator[JobView]:
-        """All matching jobs, in the order of their names."""
+        self, *, limit: int = 100, cursor: str | None = None, secrets: bool = False, **where: Unpack[JobsWhere]
+    ) -> JobPage:
+        """One page of jobs, in the order of their names. `secrets` shows hidden values."""
         await self._write()
-        asked = request(ListJobs, {"name_prefix": name_prefix, "labels": given(labels), "states": states})
+        said = {**where, "limit": limit, "cursor": given(cursor), "secrets": secrets}
+        return await self._service.list(request(ListJobs, said))
+
+    async def iterate(
+        self, *, page_size: int = 100, secrets: bool = False, **where: Unpack[JobsWhere]
+    ) -> AsyncIterator[JobView]:
+        """All matching jobs, in the order of their names. `secrets` shows hidden values."""
+        await self._write()
+        asked = request(ListJobs, {**where, "limit": page_size, "secrets": secrets})
         read = through_pages(lambda at: self._service.list(replace(asked, cursor=at)), lambda page: page.jobs)
         async for job in read:
             yield job
@@ -166,32 +204,42 @@ class Jobs:
 
     async def preview(
         self,
-        name: str | UnsetType = UNSET,
+        name: str | None = None,
         *,
         schedule: str | UnsetType = UNSET,
         timezone: str | UnsetType = UNSET,
+        seconds: bool | UnsetType = UNSET,
         dst: Dst | UnsetType = UNSET,
-        from_: datetime | UnsetType = UNSET,
+        from_: datetime | None = None,
         count: int = 10,
     ) -> PreviewView:
-        """The next instants of a job, or of a schedule."""
+        """The next instants of a job, or of any schedule."""
         await self._write()
-        said = {"name": name, "schedule": schedule, "timezone": timezone, "dst": dst, "from_": from_, "count": count}
+        said = {
+            "name": given(name),
+            "schedule": schedule,
+            "timezone": timezone,
+            "seconds": seconds,
+            "dst": dst,
+            "from_": given(from_),
+            "count": count,
+        }
         return await self._service.preview(request(PreviewJob, said))
 
     async def runs(
-        self,
-        name: str | UnsetType = UNSET,
-        *,
-        states: Sequence[RunState] = (),
-        kinds: Sequence[RunKind] = (),
-        since: datetime | UnsetType = UNSET,
-        until: datetime | UnsetType = UNSET,
-    ) -> AsyncIterator[RunView]:
-        """What became of each instant, newest first; of one job, or of all jobs by name."""
+        self, name: str | None = None, *, limit: int = 100, cursor: str | None = None, **where: Unpack[RunsWhere]
+    ) -> RunsPage:
+        """One page of the ledger, newest first; without a name, of all jobs, by name."""
         await self._write()
-        said = {"name": name, "states": states, "kinds": kinds, "since": since, "until": until}
-        asked = request(ListRuns, said)
+        said = {**where, "name": given(name), "limit": limit, "cursor": given(cursor)}
+        return await self._service.runs(request(ListRuns, said))
+
+    async def iterate_runs(
+        self, name: str | None = None, *, page_size: int = 100, **where: Unpack[RunsWhere]
+    ) -> AsyncIterator[RunView]:
+        """What became of each instant, newest first; of one job, or of all jobs."""
+        await self._write()
+        asked = request(ListRuns, {**where, "name": given(name), "limit": page_size})
         read = through_pages(lambda at: self._service.runs(replace(asked, cursor=at)), lambda page: page.runs)
         async for run in read:
             yield run
@@ -203,6 +251,14 @@ class Jobs:
         await self._write()
         said = {"name": name, "since": since, "until": until, "dry_run": dry_run, "by": by}
         return await self._service.backfill(request(BackfillJob, said))
+
+    async def rerun(self, launch_id: str, *, by: str = "") -> RunView:
+        """Run a run again that failed, was cancelled, or whose outcome is unknown: under its own instant, now.
+
+        Returns the new run, which may not have started yet.
+        """
+        await self._write()
+        return await self._service.rerun(request(RerunJob, {"launch_id": launch_id, "by": by}))
 
 
 def _ref(name: str) -> JobRef:

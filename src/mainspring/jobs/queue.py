@@ -55,17 +55,21 @@ class RunQueue:
             catching_up = own or await self._delayed_by(before, turn)
             taken = step(definition, kind, before.run, is_kept=not is_first or bool(catching_up))
             is_judged = is_first and not catching_up and definition.overlap in ("skip", "bufferOne")
-            if (is_judged and await self._may_only_look(before, turn)) or (
-                taken == "skip" and turn.late_ms > LATE_MS and await self._may_be_missed(before, turn, job)
-            ):
+            if is_judged and await self._may_only_look(before, turn):
                 return later(turn, turn.started_at + 1_000)
             if taken == "skip":
-                return await self._ender.end(turn, "skipped", reason="overlap", blocked_by=before.stamp)
+                return await self._skip(turn, before, job)
             if taken == "wait":
                 return await self._wait(turn, before, catching_up)
             if taken == "cancel":
                 await self._cancel(turn, before)
         return await self._begin(turn, own)
+
+    async def _skip(self, turn: Turn, blocker: LedgerEntry, job: Job) -> Ending:
+        """Skip a run because of the one before it, unless it is better to look again."""
+        if (pause := _pause_ms(turn)) and await self._may_be_missed(blocker, turn, job):
+            return later(turn, turn.started_at + pause)
+        return await self._ender.end(turn, "skipped", reason="overlap", blocked_by=blocker.stamp)
 
     async def _begin(self, turn: Turn, catching_up: str) -> Ending | None:
         """Say in the ledger what others have to know about a run that goes now, if that is not there yet."""
@@ -126,7 +130,7 @@ class RunQueue:
     async def _may_be_missed(self, other: LedgerEntry, turn: Turn, job: Job) -> bool:
         """Whether a run that has begun may have begun so late that it is superseded, maybe by this very one, and
         just has not said so: then neither would go. Or it has said so since the ledger was read, and has no row any
-        more. A run that is late itself has time to look again."""
+        more."""
         row = await self._row(other, turn)
         is_first = row is None or (row.state is State.RUNNING and row.attempts <= 1)
         return is_first and other.run.state == "planned" and self._is_missed(other, turn, job)
@@ -192,6 +196,7 @@ class RunQueue:
         [row] = await self._rows.runs([identity])
         reason = f"cancelled by the run {launch_id(turn.job, turn.stamp)}"
         attempts = 0 if row is None else row.attempts
+        last = None if row is None or not attempts else row.detail.last_outcome
         if attempts:
             reason += "; a call of it had been made, and may have taken effect"
 
@@ -203,6 +208,8 @@ class RunQueue:
                 started_at=None if row is None else row.detail.first_attempt_at,
                 finished_at=turn.started_at,
                 attempts=attempts,
+                status=None if last is None else last.status,
+                duration_ms=None if last is None else last.duration_ms,
             )
 
         on_record = await self._ledger.change(turn.job, other.stamp, cancelled, known=other)
@@ -212,6 +219,14 @@ class RunQueue:
             await self._rows.stop_run(identity)
         if on_record.successor != turn.stamp:  # which has come to look by itself
             await self._ender.hand_on(turn.job, on_record)
+
+
+def _pause_ms(turn: Turn) -> int:
+    """How long a run waits before it looks again at one that may be missed; 0: it does not. One that is late itself has
+    time. One that is on time looks once more: by then the other has said so, unless it is under way."""
+    if turn.late_ms > LATE_MS:
+        return 1_000
+    return 0 if turn.timer.detail.execute_at > turn.due_at else LATE_MS // 4
 
 
 def _is_begun(row: Timer) -> bool:

@@ -1,9 +1,9 @@
 """Keeps the clocks in step with the registry, which other programs may write: one instance at a time, under a lock.
 
 A look reads the registry page by page, and the clocks of each page in one query. If a definition is not the one that
-its clock last saw, the clock is told. A clock without a job ends by itself at its next instant, or here if it waits for
-none. Nothing is done under the lock that a late holder could spoil: being told is harmless, because a clock decides by
-the definition.
+its clock last saw, the clock is told; if its `lastRun` lags behind its clock, it is completed. A clock without a job
+ends by itself at its next instant, or here if it waits for none. Nothing is done under the lock that a late holder
+could spoil: being told is harmless, because a clock decides by the definition.
 
 The holder is an instance, so it holds the lock no longer than it is alive: not when its lease as an instance may have
 ended, whatever the lock's own says. That is why the others need not wait for the lock of one that died.
@@ -20,6 +20,8 @@ from mainspring import telemetry
 from mainspring.background import repeat
 from mainspring.clock import Clock
 from mainspring.errors import LockLost, LockTaken, StoreUnavailable
+from mainspring.jobs.last_runs import LastRuns
+from mainspring.jobs.record import BrokenJob, Job
 from mainspring.jobs.registry import Registry
 from mainspring.jobs.row_store import RowStore
 from mainspring.jobs.rows import read_state
@@ -43,6 +45,7 @@ class Reconciler:
         registry: Registry,
         records: RecordStore,
         rows: RowStore,
+        last_runs: LastRuns,
         clock: Clock,
         ownership: Ownership,
         randomness: random.Random,
@@ -51,6 +54,7 @@ class Reconciler:
         """`records` is the store of the registry; `is_foreign` if it is not the one that holds the rows."""
         self._registry = registry
         self._rows = rows
+        self._last_runs = last_runs
         self._clock = clock
         self._ownership = ownership
         self._lock = Lock(
@@ -97,7 +101,7 @@ class Reconciler:
             page, after = await self._registry.page(after=after, limit=BATCH_LIMIT)
             self._check(held)
             names.update(job.name for job in page)
-            changed = {job.name: job.seal for job in page if self._seen.get(job.name) != job.seal}
+            changed = {job.name: job for job in page if self._seen.get(job.name) != job.seal}
             if changed:
                 await self._tell(changed)
             if not after:
@@ -112,22 +116,22 @@ class Reconciler:
         if not self._ownership.valid():
             raise LockLost("The lease of this instance has ended")
 
-    async def _tell(self, changed: dict[str, str]) -> None:
+    async def _tell(self, changed: dict[str, Job | BrokenJob]) -> None:
         """Have the clocks look that have not seen the current definition."""
         try:
             rows = await self._rows.clocks(list(changed))
         except StoreUnavailable:
             rows = [None] * len(changed)  # some cannot be reached: the others are told, even if for nothing
-        stale = [
-            name
-            for (name, seal), row in zip(changed.items(), rows, strict=True)
-            if row is None or read_state(row).seal != seal
-        ]
+        states = {name: None if row is None else read_state(row) for name, row in zip(changed, rows, strict=True)}
+        stale = [name for name, state in states.items() if state is None or state.seal != changed[name].seal]
+        untold: list[str] = []
         if stale:
             telemetry.debug("clocks of jobs were asked to look again", count=len(stale))
-            for name in await self._rows.tell_clocks(stale):
-                del changed[name]
-        self._seen.update(changed)
+            untold = await self._rows.tell_clocks(stale)
+        self._seen.update({name: job.seal for name, job in changed.items() if name not in untold})
+        await self._last_runs.complete(
+            {name: (changed[name], state) for name, state in states.items() if state is not None}
+        )
 
     async def _end_idle_clocks(self, names: set[str]) -> None:
         """Remove clocks that wait for nothing and whose job is gone."""

@@ -1,9 +1,9 @@
 """A job as the registry keeps it, and what the rest works with once it is understood.
 
 A definition is JSON that another program may have written: everything but the schedule may be absent, fields that are
-not known mean nothing (and go when the job is changed here), instants are read as RFC 3339 or epoch milliseconds. The
-key of the record is the name. What cannot be understood is *broken*: a value with a problem, never an exception, so
-that it stops no other job.
+not known mean nothing (and go when the job is changed here), instants are read as RFC 3339 or epoch milliseconds. What
+else is understood is in `foreign`. The key of the record is the name. What cannot be understood is *broken*: a value
+with a problem, never an exception, so that it stops no other job.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ from mainspring.wire.message import CallbackUrl, Headers, Labels
 
 DEFAULT_POLICY: Final = RetryPolicy(max_attempts=3, on_exhausted="drop")
 """Of jobs that have none of their own."""
+
+AHEAD_MS: Final = 15_000
+"""How long before its instant a run is planned at most, and how much the clocks of other programs may be ahead."""
 
 KnownOverlap = Literal[Overlap, "terminateOther"]
 """The last is not offered; a registry that others write may have it."""
@@ -90,6 +93,9 @@ class Definition(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     paused: bool = False
     note: Note = ""
     by: By = ""
+    last_run: int | None = None
+    """The newest instant that was run: by us, or by whoever has written the record. It is no part of the job's terms,
+    and changes by itself; see `last_runs`."""
     paused_at: int | None = None
     """When the newest pause began; kept after it."""
     resumed_at: int | None = None
@@ -114,6 +120,11 @@ class Definition(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     def ends_at(self) -> int | None:
         return None if self.end_at is None else to_ms(self.end_at)
 
+    def run_until(self, now: int) -> int:
+        """The newest instant that was run, by what the record says; 0: none. One that is still to come is not believed:
+        nobody can have run it."""
+        return self.last_run if self.last_run is not None and self.last_run <= now + AHEAD_MS else 0
+
     @property
     def policy(self) -> RetryPolicy:
         """How a run is retried. When no attempt is left it is over: the ledger says how it ended."""
@@ -127,10 +138,14 @@ class Job(Struct, frozen=True, kw_only=True):
     version: int
     """Of its record."""
     seal: str
-    """Of its text: another seal means another definition, or one that is understood since the settings changed."""
+    """Of its text without `lastRun`: another seal means another definition, or one that is understood since the
+    settings changed."""
     definition: Definition
     calendar: Calendar
     url: str
+    terms: Terms
+    policy: RetryPolicy
+    """Both of the definition, worked out once: every run asks for them."""
 
 
 class BrokenJob(Struct, frozen=True, kw_only=True):

@@ -88,7 +88,7 @@ def run_row(
     following = bisect_right(upcoming, run.instant)
     errand = Errand(
         kind=run.kind,
-        terms=job.definition.terms,
+        terms=job.terms,
         created_at=job.definition.created_at,
         previous=run.previous,
         next_at=tuple(upcoming[following : following + UPCOMING]),
@@ -108,7 +108,7 @@ def run_row(
             created_at=now,
             updated_at=now,
             callback_timeout_ms=round(job.definition.timeout_seconds * 1000),
-            retry_policy=job.definition.policy,
+            retry_policy=job.policy,
         ),
     )
 

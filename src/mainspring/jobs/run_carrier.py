@@ -7,6 +7,7 @@ late by an instance that had been frozen finds a final record, and ends without 
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from functools import partial
@@ -23,9 +24,11 @@ from mainspring.delivery.call import Reply, Sends
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.webhook import new_span_id
 from mainspring.errors import StoreUnavailable
+from mainspring.failure_lines import FailureLines
 from mainspring.jobs.endings import RunEnder, Turn, later, over, pause_ms
 from mainspring.jobs.handlers import DueJob, JobHandler
-from mainspring.jobs.ledger import Ledger, instant_of, split_id
+from mainspring.jobs.last_runs import LastRuns
+from mainspring.jobs.ledger import BY_CALENDAR, Ledger, LedgerEntry, Run, instant_of, split_id
 from mainspring.jobs.messages import RunState
 from mainspring.jobs.overlap import is_of_another, objection
 from mainspring.jobs.queue import RunQueue
@@ -33,9 +36,9 @@ from mainspring.jobs.record import BrokenJob, Job, Terms
 from mainspring.jobs.registry import Registry
 from mainspring.jobs.row_store import RowStore
 from mainspring.jobs.rows import Errand
-from mainspring.jobs.webhook import Trigger, request, trigger
+from mainspring.jobs.webhook import Trigger, correlation_of, request, trigger
 from mainspring.kernel.backoff import max_attempts
-from mainspring.kernel.carrier import Ending, Lane, put_aside
+from mainspring.kernel.carrier import Carry, Ending, Lane, put_aside
 from mainspring.kernel.ownership import Ownership
 from mainspring.model import Result, Timer
 from mainspring.namespaces.service import DEFAULT, NamespaceService
@@ -43,6 +46,7 @@ from mainspring.timers.decision import PUT_OFF_MS, Wishes, decide
 from mainspring.timers.destinations import Destinations
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.unreadable import Unreadable, reason_of, set_aside
+from mainspring.wire.instants import to_instant
 
 _STATES: Final[dict[Result, RunState]] = {
     Result.SUCCEEDED: "succeeded",
@@ -51,8 +55,16 @@ _STATES: Final[dict[Result, RunState]] = {
 }
 
 
+Found = tuple[LedgerEntry | None, Job | BrokenJob | None]
+"""What a run has to know: its entry in the ledger, and its job as it is now."""
+
+
 class _Answer(Struct):
     ok: bool = True
+
+
+_decode_answer: Final = msgspec.json.Decoder(_Answer).decode
+_decode_errand: Final = msgspec.json.Decoder(Errand).decode
 
 
 class RunCarrier:
@@ -70,7 +82,9 @@ class RunCarrier:
         clock: Clock,
         randomness: random.Random,
         ownership: Ownership,
+        last_runs: LastRuns,
         host_limit: int,
+        failures: FailureLines,
     ) -> None:
         self._sender = sender
         self._namespaces = namespaces
@@ -79,10 +93,12 @@ class RunCarrier:
         self._clock = clock
         self._random = randomness
         self._ownership = ownership
+        self._last_runs = last_runs
         self._host_limit = host_limit
-        self._ender = RunEnder(ledger=ledger, rows=rows, clock=clock)
-        self._queue = RunQueue(ledger=ledger, rows=rows, ender=self._ender)
+        self._failures = failures
         self._destinations = Destinations(guard)
+        self._ender = RunEnder(ledger=ledger, rows=rows, clock=clock, tell_failure=self._tell_end)
+        self._queue = RunQueue(ledger=ledger, rows=rows, ender=self._ender)
         self.handlers: dict[str, JobHandler] = {}
 
     # --- the Carrier protocol -------------------------------------------------------------------------
@@ -93,22 +109,51 @@ class RunCarrier:
     def refusal(self, timer: Timer, now: int) -> Ending | None:
         return None
 
+    def reads_ahead(self, timer: Timer) -> bool:
+        return self._ledger.reads_many and self._registry.reads_many
+
+    async def read_ahead(self, timers: Sequence[Timer]) -> Sequence[Carry]:
+        """One of them that cannot be read leaves all to look for themselves. A run begins when its look does: what it
+        decides depends on when that was, and not on how long it took."""
+        now = self._clock.now_ms()
+        try:
+            runs = [split_id(timer.timer_id) for timer in timers]
+        except ValueError:
+            return [partial(self.carry, timer) for timer in timers]
+        try:
+            entries, jobs = await asyncio.gather(
+                self._ledger.get_many(runs), self._registry.get_many([name for name, _ in runs])
+            )
+        except StoreUnavailable:
+            return [partial(self._carry, timer, run, now, None) for timer, run in zip(timers, runs, strict=True)]
+        return [
+            partial(self._carry, timer, run, now, (entry, job))
+            for timer, run, entry, job in zip(timers, runs, entries, jobs, strict=True)
+        ]
+
     async def carry(self, timer: Timer) -> Ending:
         now = self._clock.now_ms()
         try:
-            name, stamp = split_id(timer.timer_id)
+            run = split_id(timer.timer_id)
         except ValueError as error:
             return put_aside(timer, now, _set_aside(timer, error))
+        return await self._carry(timer, run, now, None)
+
+    async def _carry(self, timer: Timer, run: tuple[str, str], now: int, found: Found | None) -> Ending:
+        """`run` is the name of the job and the stamp; `found` is what was read ahead, if it was."""
+        name, stamp = run
+        instant = instant_of(stamp)
         errand, problem = _read(timer)
-        turn = Turn(timer, name, stamp, errand, None, now)
         try:
-            turn = Turn(timer, name, stamp, errand, await self._ledger.get(name, stamp), now)
+            entry = await self._ledger.get(name, stamp) if found is None else found[0]
+            turn = Turn(timer, name, stamp, errand, entry, now, instant)
             ending = await self._end(turn, problem)
             if ending is None:
-                job = await self._registry.get(name)
+                job = await self._registry.get(name) if found is None else found[1]
                 ending = await self._look(turn, job)
         except StoreUnavailable as error:
             telemetry.warning("a run is waiting for the store", run=timer.timer_id, reason=error.detail)
+            turn = Turn(timer, name, stamp, errand, None, now, instant)
             return later(turn, now + round(STORE_RETRY_SECONDS * 1000))
         if ending is not None:
             return ending
@@ -125,6 +170,39 @@ class RunCarrier:
             started_at=now,
             reachable=None,
             kept=False,
+        )
+
+    def tell_failure(self, timer: Timer, ending: Ending) -> None:
+        """What is not the end of a run: the ledger has that (`_tell_end`)."""
+        if ending.next == "parked":
+            self._tell("the row of a run was put aside", timer, reason=ending.detail)
+        elif ending.is_attempt and ending.next == "retry":
+            is_failed = ending.outcome is Result.FAILED
+            self._tell(
+                "an attempt of a run failed" if is_failed else "the outcome of an attempt of a run is unknown",
+                timer,
+                outcome=ending.outcome,
+                status=ending.status,
+                next=ending.next,
+                next_at=None if ending.next_at is None else to_instant(ending.next_at).isoformat(),
+                reason=ending.detail,
+            )
+
+    def _tell_end(self, turn: Turn, run: Run) -> None:
+        if run.state in ("failed", "unknown"):
+            words = "a run failed" if run.state == "failed" else "the outcome of a run is unknown"
+            self._tell(words, turn.timer, outcome=run.state, status=run.status, next="done", reason=run.reason)
+
+    def _tell(self, message: str, timer: Timer, *, reason: str, **fields: object) -> None:
+        self._failures.tell(
+            message,
+            run=timer.timer_id,
+            delivery_id=timer.detail.delivery_id,
+            correlation_id=correlation_of(timer.detail.delivery_id),
+            attempt=timer.attempts,
+            **fields,
+            destination=self._destinations.name(timer.detail.callback_url),
+            reason=reason,
         )
 
     async def _end(self, turn: Turn, problem: str) -> Ending | None:
@@ -151,7 +229,7 @@ class RunCarrier:
                 return await self._ender.end(turn, "skipped", reason=reason)
         if not isinstance(job, Job) or is_of_another(job, turn.errand, turn.instant):
             return await self._ender.end_lost(turn, "The job was deleted or broken before another attempt.")
-        if turn.timer.attempts > max_attempts(job.definition.policy):
+        if turn.timer.attempts > max_attempts(job.policy):
             return await self._ender.end_lost(turn, "")
         return await self._queue.take_turn(turn, job)
 
@@ -167,7 +245,7 @@ class RunCarrier:
             kind=errand.kind,
             instant=turn.instant,
             previous=instant_of(errand.previous) if errand.previous else None,
-            upcoming=errand.next_at if errand.terms == job.definition.terms else (),
+            upcoming=errand.next_at if errand.terms == job.terms else (),
             attempt=timer.attempts,
             delivery_id=timer.detail.delivery_id,
         )
@@ -175,26 +253,27 @@ class RunCarrier:
         namespace = None if is_handler else await self._namespaces.find(DEFAULT)
         if not await self._ownership.keeps(timer):
             return later(turn, turn.started_at)  # which is not written: whoever owns the row now judges it
+        if errand.kind in BY_CALENDAR:
+            self._last_runs.note(job, turn.instant)
         if namespace is None:
             reply = await self._run_handler(turn, job, said)
         else:
             reply = await self._send(turn, job, said, namespace.secrets)
         if reply.problem == "exhausted":
+            self._tell("a call of a run was put off", timer, reason=reply.detail)
             return later(turn, turn.started_at + reply.duration_ms + PUT_OFF_MS)
         telemetry.call_duration.observe(reply.duration_ms)
         ending = decide(
             timer,
-            job.definition.policy,
+            job.policy,
             reply,
             Wishes(is_ok=_is_ok(reply)),
             started_at=turn.started_at,
             spread=self._random.random(),
         )
-        ending = replace(ending, kept=False)
-        return ending if ending.next == "retry" else replace(ending, write=partial(self._write_end, turn, ending))
-
-    async def _write_end(self, turn: Turn, ending: Ending) -> Ending:
-        return await self._ender.end(turn, _STATES[ending.outcome], reason=ending.detail, ending=ending)
+        if ending.next == "retry":
+            return self._ender.retry(turn, ending, may_be_cancelled=job.definition.overlap == "cancelOther")
+        return self._ender.end_with_row(turn, _STATES[ending.outcome], ending)
 
     async def _send(self, turn: Turn, job: Job, said: Trigger, secrets: Sequence[str]) -> Reply:
         call = request(
@@ -231,7 +310,7 @@ class RunCarrier:
 def _read(timer: Timer) -> tuple[Errand, str]:
     """What a row says about its run, or nothing and why."""
     try:
-        return msgspec.json.decode(timer.payload or "", type=Errand), ""
+        return _decode_errand(timer.payload or ""), ""
     except ValueError as error:
         return Errand(kind="scheduled", terms=Terms()), _set_aside(timer, error)
 
@@ -247,6 +326,6 @@ def _is_ok(reply: Reply) -> bool:
     if reply.truncated or not text.startswith(b"{"):
         return True
     try:
-        return msgspec.json.decode(text, type=_Answer).ok
+        return _decode_answer(text).ok
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return True

@@ -7,7 +7,6 @@ expires.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, MutableSequence, Sequence
 from typing import Final
 
@@ -21,7 +20,7 @@ from mainspring.errors import Conflict, NotFound, StoreUnavailable, TooLarge, wr
 from mainspring.jobs.backfill import Backfiller
 from mainspring.jobs.checks import check
 from mainspring.jobs.clock_state import ClockState, first_state
-from mainspring.jobs.ledger import Ledger, LedgerEntry, planned, stamp_of
+from mainspring.jobs.ledger import Ledger, LedgerEntry, planned, split_id, stamp_of
 from mainspring.jobs.messages import (
     BackfillJob,
     BackfillView,
@@ -35,6 +34,7 @@ from mainspring.jobs.messages import (
     PauseJob,
     PreviewJob,
     PreviewView,
+    RerunJob,
     ResumeJob,
     RunsPage,
     RunView,
@@ -43,22 +43,22 @@ from mainspring.jobs.messages import (
 )
 from mainspring.jobs.record import BrokenJob, Definition, Job, Terms, calendar_of
 from mainspring.jobs.registry import Registry
+from mainspring.jobs.rerun import Rerunner
 from mainspring.jobs.row_store import RowStore
 from mainspring.jobs.rows import read_state
 from mainspring.jobs.runs import RunReader
-from mainspring.jobs.views import instant_view, job_view, run_view
+from mainspring.jobs.views import instant_view, job_view, run_view, with_standing
 from mainspring.model import Record, to_json
-from mainspring.store import BATCH_LIMIT
+from mainspring.store import BATCH_LIMIT, just_before
 from mainspring.wire import cursors
 from mainspring.wire.checks import CheckUrl, check_change
-from mainspring.wire.instants import to_instant, to_ms
+from mainspring.wire.instants import to_ms
 
 _NO_PART_OF_A_JOB: Final = frozenset({"name", "if_generation", "dry_run"})
 SCAN_LIMIT: Final = 100_000
 """How many jobs one filtered list looks through at most."""
 PREVIEW_MS: Final = 100 * 366 * 86_400_000
 """How far a preview looks: for 1000 leap days it would have to look through four thousand years."""
-_AT_ONCE: Final = 100
 
 
 class JobService:
@@ -83,6 +83,7 @@ class JobService:
         self._secrets = secrets
         self._runs = RunReader(registry=registry, ledger=ledger, rows=rows)
         self._backfiller = Backfiller(ledger=ledger, rows=rows, clock=clock)
+        self._rerunner = Rerunner(ledger=ledger, rows=rows, clock=clock)
 
     # --- one job --------------------------------------------------------------------------------------
 
@@ -183,9 +184,7 @@ class JobService:
         return await self._change(request.name, change)
 
     async def trigger(self, request: TriggerJob) -> RunView:
-        job = await self._find(request.name)
-        if isinstance(job, BrokenJob):
-            raise Conflict(f"Job {request.name!r} is broken: {job.problem}")
+        job = await self._understood(request.name)
         self._check_body(request.body)
         now = self._clock.now_ms()
         delivery_id = self._rows.new_delivery_id()
@@ -199,6 +198,14 @@ class JobService:
             raise TooLarge("The run is larger than the database can hold")
         [run] = await self._ledger.enter(job.name, [(stamp, run)])
         return run_view(job.name, LedgerEntry(stamp, run, 1), None)
+
+    async def rerun(self, request: RerunJob) -> RunView:
+        try:
+            name, stamp = split_id(request.launch_id)
+        except ValueError as error:
+            detail = f"Expected the launchId of a run, such as report@1793520000000, got {request.launch_id[:100]!r}"
+            raise wrong_field("/launchId", detail) from error
+        return await self._rerunner.rerun(await self._understood(name), stamp, request)
 
     async def preview(self, request: PreviewJob) -> PreviewView:
         base = Definition(schedule="")
@@ -232,7 +239,7 @@ class JobService:
     async def list(self, request: ListJobs) -> JobPage:
         prefix = request.name_prefix
         after = "" if request.cursor is UNSET else cursors.read(request.cursor, str)
-        after = max(after, _just_before(prefix))
+        after = max(after, just_before(prefix))
         size = BATCH_LIMIT if request.labels or request.states else request.limit + 1
         secrets = None if request.secrets else self._secrets
         found: MutableSequence[JobView] = []
@@ -254,10 +261,7 @@ class JobService:
         return await self._runs.page(request)
 
     async def backfill(self, request: BackfillJob) -> BackfillView:
-        job = await self._find(request.name)
-        if isinstance(job, BrokenJob):
-            raise Conflict(f"Job {request.name!r} is broken: {job.problem}")
-        return await self._backfiller.backfill(job, request)
+        return await self._backfiller.backfill(await self._understood(request.name), request)
 
     # --- what they share ------------------------------------------------------------------------------
 
@@ -274,6 +278,13 @@ class JobService:
         job = await self._registry.get(name)
         if job is None:
             raise NotFound(f"Job {name!r} does not exist")
+        return job
+
+    async def _understood(self, name: str) -> Job:
+        """For what only a job that is not broken can do."""
+        job = await self._find(name)
+        if isinstance(job, BrokenJob):
+            raise Conflict(f"Job {name!r} is broken: {job.problem}")
         return job
 
     async def _change(
@@ -306,18 +317,9 @@ class JobService:
 
     async def _with_last_runs(self, views: Sequence[JobView]) -> Sequence[JobView]:
         """A clock knows what was planned last, which may still be to come; the ledger knows what came of it."""
-        now = self._clock.now_ms()
-
-        async def told(view: JobView) -> JobView:
-            if view.last_run is None:
-                return view
-            made = await self._ledger.last_made(view.name, stamp_of(to_ms(view.last_run)), now=now)
-            return replace(view, last_run=None if made is None else to_instant(made))
-
-        found: MutableSequence[JobView] = []
-        for start in range(0, len(views), _AT_ONCE):
-            found += await asyncio.gather(*map(told, views[start : start + _AT_ONCE]))
-        return found
+        known = [(view.name, stamp_of(to_ms(view.last_run))) for view in views if view.last_run is not None]
+        standings = iter(await self._ledger.standings(known, now=self._clock.now_ms()))
+        return [view if view.last_run is None else with_standing(view, next(standings)) for view in views]
 
     async def _views(
         self, jobs: Sequence[Job | BrokenJob], secrets: Secrets | None, *, listed: bool = False
@@ -341,14 +343,6 @@ def _readable(name: str, definition: Definition | None) -> Definition:
     if definition is None:
         raise Conflict(f"Job {name!r} is broken: its record cannot be read")
     return definition
-
-
-def _just_before(prefix: str) -> str:
-    """A key before all those that begin like this, and after as many others as possible."""
-    if not prefix:
-        return ""
-    last = prefix[-1]
-    return prefix[:-1] + (f"{chr(ord(last) - 1)}~" if " " < last <= "~" else "")
 
 
 def _matches(view: JobView, request: ListJobs) -> bool:

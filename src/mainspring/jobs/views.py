@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from mainspring.delivery.secrets import Secrets
 from mainspring.jobs.calendar.calendar import Calendar
 from mainspring.jobs.clock_state import ClockState
-from mainspring.jobs.ledger import LedgerEntry, launch_id
+from mainspring.jobs.ledger import LedgerEntry, Standing, launch_id
 from mainspring.jobs.messages import InstantView, JobState, JobView, RunState, RunView
 from mainspring.jobs.record import BrokenJob, Definition, Job
 from mainspring.model import State, Timer
@@ -28,6 +29,7 @@ def job_view(
     definition = job.definition or _UNREAD
     counts = state.created_at == definition.created_at  # otherwise it belongs to an earlier job of the same name
     next_at = _next_at(job, state if counts else ClockState(), now) if isinstance(job, Job) else None
+    last_run = max((state.last_run if counts else None) or 0, definition.run_until(now))
     shown: JobState = "scheduled" if next_at is not None else "finished"
     if isinstance(job, BrokenJob):
         shown = "broken"
@@ -44,7 +46,7 @@ def job_view(
         route=_listed(definition.route, secrets) if listed else definition.route,
         method=definition.method,
         headers=secrets.shown(definition.headers) if secrets else definition.headers,
-        body=_NULL if definition.body is UNSET else definition.body,
+        body_json=_NULL if definition.body is UNSET else definition.body,
         timeout_seconds=definition.timeout_seconds,
         retry_policy=definition.retry_policy,
         overlap=definition.overlap,
@@ -60,10 +62,19 @@ def job_view(
         by=definition.by,
         generation=definition.generation,
         runs=state.runs if counts else 0,
-        last_run=to_instant(state.last_run) if counts and state.last_run is not None else None,
+        last_run=to_instant(last_run) if last_run else None,
         next_at=None if next_at is None or definition.paused else to_instant(next_at),
         created_at=to_instant(definition.created_at),
         updated_at=to_instant(definition.updated_at),
+    )
+
+
+def with_standing(view: JobView, standing: Standing) -> JobView:
+    return replace(
+        view,
+        last_run=None if standing.last_run is None else to_instant(standing.last_run),
+        last_outcome=standing.last_outcome,
+        consecutive_failures=standing.failures,
     )
 
 
@@ -75,25 +86,25 @@ def _next_at(job: Job, state: ClockState, now: int) -> int | None:
     """The next instant that is run, whether already planned or not."""
     definition = job.definition
     after = max(now, (definition.starts_at or 0) - 1)
-    if definition.max_runs is not None and state.runs >= definition.max_runs:
-        # The last ones may be planned but still to come.
-        return state.last_run if state.last_run is not None and state.last_run > now else None
     following = job.calendar.next(after)
-    return None if following is None or following > (definition.ends_at or following) else following
+    until = definition.ends_at
+    if definition.bounds.runs_left(state.runs) == 0:
+        until = state.last_run or 0  # the last ones may be planned but still to come
+    return None if following is None or (until is not None and following > until) else following
 
 
 def run_view(job: str, entry: LedgerEntry, row: Timer | None) -> RunView:
     """An entry of the ledger. If it is not over, its row tells how it stands, if it has one."""
     run = entry.run
     started_at, state, attempts, status = run.started_at, run.state, run.attempts, run.status
-    reason = run.reason
+    reason, duration_ms = run.reason, run.duration_ms
     if row is not None and not run.is_final:
         state = _ROW_STATES.get(row.state, state)
         started_at = row.detail.first_attempt_at
         attempts = row.attempts
         last = row.detail.last_outcome
         if last is not None and row.attempts:
-            status, reason = last.status, last.detail
+            status, reason, duration_ms = last.status, last.detail, last.duration_ms
     due_at = run.instant if run.due_at is None else run.due_at
     return RunView(
         launch_id=launch_id(job, entry.stamp),
@@ -111,9 +122,10 @@ def run_view(job: str, entry: LedgerEntry, row: Timer | None) -> RunView:
         finished_at=None if run.finished_at is None else to_instant(run.finished_at),
         attempts=attempts,
         status=status,
-        duration_ms=run.duration_ms,
+        duration_ms=duration_ms,
         answer_head=run.answer_head,
         delivery_id=run.delivery_id,
+        rerun_of=launch_id(job, run.rerun_of) if run.rerun_of else None,
     )
 
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from mainspring.delivery.call import Call
-from mainspring.delivery.webhook import signed_headers
+from mainspring.delivery.webhook import CORRELATION_ID, signed_headers
 from mainspring.jobs.messages import RunKind
 from mainspring.jobs.record import Definition, Job, Routing
 from mainspring.kernel.backoff import max_attempts
@@ -62,9 +62,14 @@ def trigger(
         previous_at=None if previous is None else to_instant(previous),
         next_at=_instants(upcoming or tuple(next_instants(job, instant))),
         attempt=attempt,
-        correlation_id=delivery_id[-32:],
+        correlation_id=correlation_of(delivery_id),
         delivery_id=delivery_id,
     )
+
+
+def correlation_of(delivery_id: str) -> str:
+    """What a run sends as `X-Correlation-ID`, and as the id of its trace."""
+    return delivery_id[-32:]
 
 
 def next_instants(job: Job, instant: int) -> list[int]:
@@ -87,22 +92,22 @@ def request(
 ) -> Call:
     """The request of one attempt. `body` stands in for the job's own, if there is one."""
     definition = job.definition
-    own = {name.lower(): value for name, value in definition.headers.items()}
+    own = {name.lower(): value for name, value in definition.headers.items()} if definition.headers else {}
     content = _body(definition, said, body, own.get("content-type", ""))
     headers = [
         *signed_headers(secrets, delivery_id=said.delivery_id, body=content, attempt=said.attempt, now=now),
         ("mainspring-job", job.name),
         ("mainspring-launch-id", said.launch_id),
-        ("mainspring-max-attempts", str(max_attempts(definition.policy))),
-        ("mainspring-scheduled-at", str(to_ms(said.scheduled_at))),
+        ("mainspring-max-attempts", str(max_attempts(job.policy))),
+        ("mainspring-scheduled-at", _listed((said.scheduled_at,))),
         ("mainspring-next-at", _listed(said.next_at)),
         ("mainspring-fence", str(fence)),
         ("traceparent", f"00-{said.correlation_id}-{span_id}-01"),
     ]
     if said.previous_at is not None:
-        headers.append(("mainspring-previous-at", str(to_ms(said.previous_at))))
-    if "x-correlation-id" not in own:
-        headers.append(("x-correlation-id", said.correlation_id))
+        headers.append(("mainspring-previous-at", _listed((said.previous_at,))))
+    if CORRELATION_ID not in own:
+        headers.append((CORRELATION_ID, said.correlation_id))
     if content and "content-type" not in own:
         headers.append(("content-type", "application/json"))
     if definition.url is None and routing.token and "authorization" not in own:
@@ -116,7 +121,7 @@ def request(
     )
 
 
-# Jobs that are due at the same moment mostly share what comes next.
+# Jobs that are due at the same moment mostly share what came before and what comes next.
 @lru_cache(maxsize=1024)
 def _instants(upcoming: tuple[int, ...]) -> tuple[datetime, ...]:
     return tuple(map(to_instant, upcoming))

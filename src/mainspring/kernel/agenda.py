@@ -32,6 +32,8 @@ class ShardState:
         """A page is being read, from the position or from a bookmark."""
         self.hangs = False
         """The last page took too long: nobody waits for the next."""
+        self.is_dense = False
+        """There was more due than the last page had room for, or it could not be read with others."""
         self.left_to: Position | None = None
         """How far a pass over rows that were left has got; None: there is no pass."""
         self.sweeping = False

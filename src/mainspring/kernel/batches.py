@@ -89,7 +89,7 @@ class Batches(Generic[Item]):
         try:
             await self._work([item for items in batch.values() for item in items])
         except Exception:  # noqa: BLE001 - it does not raise; if it does, only these items are lost to memory
-            telemetry.logger.exception("a batch ended with an unforeseen error")
+            telemetry.exception("a batch ended with an unforeseen error")
         finally:
             now = self._clock.monotonic()
             if now - began > PATIENCE_SECONDS:

@@ -6,14 +6,14 @@ user while the call was in flight is neither lost nor overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from mainspring.model import FOREVER, Attempt, LastOutcome, Result, State, Timer
-from mainspring.store import Finish, Put, Remove
+from mainspring.store import Finish, Put, RecordPut, Remove
 
 Next = Literal["done", "retry", "rescheduled", "parked", "dropped"]
 
@@ -63,6 +63,11 @@ class Ending(Struct, frozen=True, kw_only=True):
     """Whether it enters the history. Services that keep their own account of what happened leave it out."""
     write: Callable[[], Coroutine[Any, Any, Ending]] | None = None
     """What the carrier still has to write before the row is: done after the call, when its slot is free again."""
+    record: RecordPut | None = None
+    """The same as one record, for a store that writes it with the row. `write` is for all others, and for a record or
+    a row that is not as expected."""
+    recorded: Callable[[], None] | None = None
+    """Told that this was done."""
 
 
 class Carrier(Protocol):
@@ -85,12 +90,45 @@ class Carrier(Protocol):
         ...
 
 
+Carry = Callable[[], Coroutine[Any, Any, Ending]]
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """What a carrier may offer in addition: it looks up at once what the attempts of many timers need."""
+
+    def reads_ahead(self, timer: Timer) -> bool:
+        """Whether it does for this one."""
+        ...
+
+    async def read_ahead(self, timers: Sequence[Timer]) -> Sequence[Carry]:
+        """For timers of one namespace that were begun: how each is carried, instead of by `carry`. Does not raise."""
+        ...
+
+
+@runtime_checkable
+class TellsFailures(Protocol):
+    """What a carrier may offer in addition: it writes into the log what did not end well."""
+
+    def tell_failure(self, timer: Timer, ending: Ending) -> None:
+        """An attempt has ended with another outcome than success, or its timer is parked. Called once for each."""
+        ...
+
+
 class Carriers:
     """One carrier for each namespace of a service, and one for all that users made."""
 
     def __init__(self, users: Carrier, services: Mapping[str, Carrier]) -> None:
         self._users = users
         self._services = services
+        self._ahead = {name: carrier for name, carrier in services.items() if isinstance(carrier, ReadsAhead)}
+
+    def reads_ahead(self, timer: Timer) -> bool:
+        ahead = self._ahead.get(timer.namespace)
+        return ahead is not None and ahead.reads_ahead(timer)
+
+    async def read_ahead(self, timers: Sequence[Timer]) -> Sequence[Carry]:
+        return await self._ahead[timers[0].namespace].read_ahead(timers)
 
     def lane(self, timer: Timer) -> Lane:
         return self._services.get(timer.namespace, self._users).lane(timer)
@@ -104,6 +142,11 @@ class Carriers:
     def lost(self, timer: Timer, now: int, reason: str) -> Ending:
         return self._services.get(timer.namespace, self._users).lost(timer, now, reason)
 
+    def tell_failure(self, timer: Timer, ending: Ending) -> None:
+        carrier = self._services.get(timer.namespace, self._users)
+        if isinstance(carrier, TellsFailures):
+            carrier.tell_failure(timer, ending)
+
 
 def conclude(begun: Timer, current: Timer | None, ending: Ending, fence: int) -> Finish:
     """The fenced write that records an ending.
@@ -115,13 +158,13 @@ def conclude(begun: Timer, current: Timer | None, ending: Ending, fence: int) ->
     next_step: Next | Literal["superseded"] = "superseded" if superseded else ending.next
     attempt = _attempt(begun, ending, next_step) if ending.kept else None
     if superseded or current is None:
-        return Finish(begun.key, fence, None, attempt)
+        return Finish(begun.key, fence, None, attempt, ending.record)
     if ending.next in ("done", "dropped"):
-        return Finish(begun.key, fence, Remove(begun.key, current.version), attempt)
+        return Finish(begun.key, fence, Remove(begun.key, current.version), attempt, ending.record)
     if begun.state is State.RUNNING and not ending.is_attempt:
         # If somebody resumed it meanwhile, counting has started again.
         current = replace(current, attempts=max(0, current.attempts - 1))
-    return Finish(begun.key, fence, Put(_moved(current, ending), current.version), attempt)
+    return Finish(begun.key, fence, Put(_moved(current, ending), current.version), attempt, ending.record)
 
 
 def conclude_small(begun: Timer, current: Timer | None, ending: Ending, fence: int) -> Finish:
@@ -164,7 +207,13 @@ def _attempt(begun: Timer, ending: Ending, next_step: Next | Literal["superseded
 
 def _moved(timer: Timer, ending: Ending) -> Timer:
     now = ending.started_at + ending.duration_ms
-    last = LastOutcome(outcome=ending.outcome, at=now, status=ending.status, detail=ending.detail)
+    last = LastOutcome(
+        outcome=ending.outcome,
+        at=now,
+        status=ending.status,
+        duration_ms=ending.duration_ms if ending.is_attempt else None,
+        detail=ending.detail,
+    )
     first = timer.detail.first_attempt_at
     if first is None and ending.is_attempt:
         first = ending.started_at

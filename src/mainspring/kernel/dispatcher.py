@@ -14,7 +14,9 @@ one row, or with one shard, is told by the store item by item, and costs no othe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -25,7 +27,7 @@ from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.agenda import Agenda, ShardState
 from mainspring.kernel.batches import Batches, Spawn
-from mainspring.kernel.carrier import Carrier, Ending, put_aside
+from mainspring.kernel.carrier import Carrier, Carry, Ending, ReadsAhead, TellsFailures, put_aside
 from mainspring.kernel.fenced import FencedWrites, contained
 from mainspring.kernel.finisher import Finisher
 from mainspring.kernel.lanes import Lanes, LaneState
@@ -60,6 +62,7 @@ class Dispatcher:
         self._clock = clock
         self._agenda = agenda
         self._carrier = carrier
+        self._ahead = carrier if isinstance(carrier, ReadsAhead) else None
         self._lease_valid = lease_valid
         self._writes = FencedWrites(store=store, clock=clock, agenda=agenda, deposed=deposed)
         self._spawn = spawn
@@ -78,8 +81,8 @@ class Dispatcher:
         self._unsent = Unsent(settings.window_limit)
         self._checking: set[int] = set()
         """Shards whose unsent attempts are being looked at."""
-        self._changed: dict[str, int] = {}
-        """Rows that were found to differ from those in flight, and their due instants: to be read afterwards."""
+        self._changed: dict[str, tuple[int, int]] = {}
+        """Rows that were found to differ from those in flight, their shards and due instants: to be read afterwards."""
         self._writing: dict[str, asyncio.Task[None]] = {}
         """Attempts whose call is over and whose carrier has yet to write something."""
         self._starting: Batches[tuple[LaneState, Timer]] = Batches(
@@ -93,6 +96,8 @@ class Dispatcher:
             agenda=agenda,
             gone=self._leave_window,
             note=self.note,
+            write_apart=self._begin_to_write,
+            tell_failure=carrier.tell_failure if isinstance(carrier, TellsFailures) else _nothing,
             spawn=spawn,
             retry_seconds=settings.store_retry_seconds,
         )
@@ -122,38 +127,41 @@ class Dispatcher:
 
     # --- from the reader ------------------------------------------------------------------------------
 
-    def offer(self, timer: Timer, page: int) -> bool:
-        """Take a due row in, or bookmark where it is. False if it had to be left in the store.
+    def offer(self, timers: Iterable[Timer], page: int) -> None:
+        """Take due rows of one shard in, in their order, or bookmark where they are.
 
         One with which that cannot be done, for whatever reason, is set aside and tried again, and others are not.
         """
-        try:
-            return self._offer(timer, page)
-        except Exception as error:  # noqa: BLE001 - see above
-            set_aside(Unreadable("timer", timer_name(timer.key), reason_of(error), timer.version))
-            self._find_again(timer)
-            return False
+        full: set[LaneState] = set()
+        for timer in timers:
+            try:
+                self._offer(timer, page, full)
+            except Exception as error:  # noqa: BLE001 - see above
+                set_aside(Unreadable("timer", timer_name(timer.key), reason_of(error), timer.version))
+                self._find_again(timer)
 
-    def _offer(self, timer: Timer, page: int) -> bool:
+    def _offer(self, timer: Timer, page: int, full: set[LaneState]) -> None:
+        """`full` are lanes of which a row was left in the store: those after it stand behind the same bookmark."""
         shard = self._agenda.shards.get(timer.shard_id)
         if shard is None or shard.draining or self._is_known(timer, shard, page):
-            return True
+            return
         if not self._unsent.has_room(timer):
             self._find_again(timer)  # and others that are behind it may be taken in: those for which it has to wait
             self._check_unsent(timer.shard_id)
-            return False
+            return
         lane = self._lane_of(timer)
-        lost: Ending | None = None
         if timer.state is State.RUNNING and not self._unsent.has(timer, fence=shard.fence):
             reason = "Its owner stopped before it recorded an outcome; the call may have been made."
             lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
-        if not (self._stages.queue if lost is None else self._stages.find)(timer, lane):
-            if lane.tier is Tier.UNTRIED and lane.idle:
-                self._lanes.forget(lane)
-            return False
-        if lost is not None:
-            self._finisher.end(timer, lost, fence=shard.fence, is_found=True)
-        return True
+            if self._stages.find(timer, lane):
+                self._finisher.end(timer, lost, fence=shard.fence, is_found=True)
+                return
+        elif lane in full or self._stages.queue(timer, lane):
+            return
+        elif not self.window.large_size(timer):  # small ones of a lane may find room where a large one does not
+            full.add(lane)
+        if lane.idle and lane.tier is Tier.UNTRIED:
+            self._lanes.forget(lane)
 
     def _is_known(self, timer: Timer, shard: ShardState, page: int) -> bool:
         """Whether a row is in memory, or was until just now. If it differs from that, it will be looked at again."""
@@ -167,7 +175,7 @@ class Dispatcher:
             return known is not None
         if self.window.withdraw(known):
             return False
-        self._changed[timer.uuid] = timer.due_at
+        self._changed[timer.uuid] = (timer.shard_id, timer.due_at)
         return True
 
     def _lane_of(self, timer: Timer) -> LaneState:
@@ -188,6 +196,10 @@ class Dispatcher:
     def serve(self) -> None:
         """Give free slots to waiting timers."""
         self._stages.serve()
+
+    def serve_soon(self) -> None:
+        """The same in the next step of the event loop, once for all who ask for it in this one."""
+        self._stages.give_soon()
 
     # --- starter --------------------------------------------------------------------------------------
 
@@ -222,14 +234,12 @@ class Dispatcher:
         # The lease may have run out during the write: what was begun by then is read again, and judged.
         valid = self._lease_valid()
         deposed: set[int] = set()
+        begun: list[tuple[LaneState, Timer]] = []
         for (lane, timer, fence), verdict in zip(going, verdicts, strict=True):
             if verdict is Verdict.APPLIED and valid:
-                self._begun(
-                    lane,
-                    replace(
-                        timer, state=State.RUNNING, attempts=timer.attempts + 1, version=timer.version + 1, fence=fence
-                    ),
-                )
+                version = timer.version + 1
+                running = replace(timer, state=State.RUNNING, attempts=timer.attempts + 1, version=version, fence=fence)
+                begun.append((lane, running))
             elif verdict is Verdict.STALE:
                 self._forget(lane, timer)
                 self._spawn(self._recheck(timer))
@@ -244,8 +254,29 @@ class Dispatcher:
                 self._put_back(lane, timer)
                 if verdict is Verdict.FENCED and self._writes.is_deposed(timer.shard_id, fence):
                     deposed.add(timer.shard_id)
+        self._send(begun)
         self._writes.note_deposed(deposed)
         self.serve()
+
+    def _send(self, begun: Sequence[tuple[LaneState, Timer]]) -> None:
+        """Those that their carrier reads ahead for are sent when it has, and hold up no others."""
+        together: defaultdict[str, list[tuple[LaneState, Timer]]] = defaultdict(list)
+        for lane, timer in begun:
+            if self._ahead is not None and self._ahead.reads_ahead(timer):
+                self.window.rows[timer.uuid] = timer
+                together[timer.namespace].append((lane, timer))
+            else:
+                self._begun(lane, timer)
+        for ahead in together.values():
+            self._spawn(self._send_together(ahead))
+
+    async def _send_together(self, begun: Sequence[tuple[LaneState, Timer]]) -> None:
+        assert self._ahead is not None, "Expected a carrier that reads ahead"
+        carries: Sequence[Carry | None] = [None] * len(begun)
+        with guarded("what many calls need could not be read at once"):
+            carries = await self._ahead.read_ahead([timer for _, timer in begun])
+        for (lane, timer), carry in zip(begun, carries, strict=True):
+            self._begun(lane, timer, carry)
 
     async def _send_begun(self, lane: LaneState, timer: Timer, fence: int) -> None:
         """Since it was read, a row that was begun but not sent may have been changed, or judged by another owner."""
@@ -262,9 +293,10 @@ class Dispatcher:
             self._put_back(lane, timer)
         self.serve()
 
-    def _begun(self, lane: LaneState, begun: Timer) -> None:
+    def _begun(self, lane: LaneState, begun: Timer, carry: Carry | None = None) -> None:
         self.window.rows[begun.uuid] = begun
-        self._calls[begun.uuid] = (lane, self._spawn(self._carry(lane, begun)))
+        carry = carry or partial(self._carrier.carry, begun)
+        self._calls[begun.uuid] = (lane, self._spawn(self._carry(lane, begun, carry)))
 
     def _check_unsent(self, shard_id: int) -> None:
         if shard_id not in self._checking:
@@ -298,35 +330,45 @@ class Dispatcher:
         elif current is not None:
             self.note(current.shard_id, current.due_at)
 
-    async def _carry(self, lane: LaneState, timer: Timer) -> None:
+    async def _carry(self, lane: LaneState, timer: Timer, carry: Carry) -> None:
         if not self._lease_valid():
             self._put_back(lane, timer)  # frozen between the write and the call: whoever owns the shard judges it
             return
         self._unsent.remove(timer.shard_id, timer.uuid)
-        ending = await self._ending(timer, self._carrier.carry(timer))
+        ending = await self._ending(timer, carry())
         crashpoint.reach(crashpoint.ATTEMPT_SENT)
         if self.window.rows.get(timer.uuid) is not timer or timer.uuid not in self._calls:
             return  # given up meanwhile, and recorded as unknown
-        if ending.reachable is not None:
-            was = lane.tier
-            lane.record(reachable=ending.reachable, monotonic=self._clock.monotonic())
-            if lane.tier is Tier.PROVEN and was is not Tier.PROVEN:
-                self._stages.promote()
-        call = self._calls[timer.uuid][1]
+        reachable = ending.reachable
+        if reachable is not None and lane.record(reachable=reachable, monotonic=self._clock.monotonic()):
+            self._stages.promote()
         self._end_call(lane, timer)
-        self._stages.give()
-        if ending.write is not None and call is not None:
-            self._writing[timer.uuid] = call
-            ending = await self._ending(timer, ending.write())
-            if self._writing.pop(timer.uuid, None) is None:
-                return  # given up, and recorded as unknown
-        self._finisher.end(timer, ending, fence=timer.fence)
+        self._stages.give_soon()
+        if ending.write is None or (ending.record is not None and self._writes.takes_records):
+            self._finisher.end(timer, ending, fence=timer.fence)
+        else:
+            await self._write_apart(timer, ending)
+
+    def _begin_to_write(self, timer: Timer, ending: Ending) -> None:
+        self._spawn(self._write_apart(timer, ending))
+
+    async def _write_apart(self, timer: Timer, ending: Ending) -> None:
+        """Have the carrier write what it has to before the row is."""
+        call = asyncio.current_task()
+        assert call is not None, "Expected a task"
+        assert ending.write is not None, "Expected something to write"
+        self._writing[timer.uuid] = call
+        ending = await self._ending(timer, ending.write())
+        if self._writing.pop(timer.uuid, None) is not None:  # else it was given up, and recorded as unknown
+            self._finisher.end(timer, ending, fence=timer.fence)
 
     async def _ending(self, timer: Timer, carrying: Coroutine[Any, Any, Ending]) -> Ending:
         try:
             return await carrying
         except Exception as error:  # noqa: BLE001 - a carrier does not raise; if it does, this timer ends and no other
-            telemetry.logger.exception("a call ended with an unforeseen error")
+            telemetry.exception(
+                "a call ended with an unforeseen error", namespace=timer.namespace, timer_id=timer.timer_id
+            )
             reason = f"An unforeseen error ended the attempt ({type(error).__name__}); the call may have been made."
             return self._carrier.lost(timer, self._clock.now_ms(), reason)
 
@@ -346,7 +388,7 @@ class Dispatcher:
         with guarded(_NOT_GIVEN_BACK):
             self._stages.gone(timer)
         if timer.uuid in self._changed:
-            self.note(timer.shard_id, self._changed.pop(timer.uuid))
+            self.note(*self._changed.pop(timer.uuid))
         if self.window.left_any:
             self.wake_reader.set()
 
@@ -381,3 +423,7 @@ class Dispatcher:
                     self._end_call(self._calls[uuid][0], timer)
                 self._finisher.end(timer, lost, fence=timer.fence)
                 call.cancel()
+
+
+def _nothing(timer: Timer, ending: Ending) -> None:
+    """For a carrier that tells nobody."""

@@ -29,6 +29,7 @@ from mainspring.store import Store
 
 HAND_OVER_SECONDS: Final = 0.2
 """The pause between two looks while shards are about to change hands."""
+WITHDRAW_LOOKS: Final = 100
 RESIGN_SECONDS: Final = 1.0
 """How long an instance that stops tries to give its shards back. Others otherwise wait for its lease to run out."""
 
@@ -133,6 +134,21 @@ class Engine:
             self.dispatcher.give_up(shards)
             await self._drained(shards, self._settings.store_retry_seconds * 2)
 
+    async def withdraw(self) -> None:
+        """After `drain`: let others have the shards, but keep the lease: calls outside the engine are under way.
+
+        Waits until that is published, but not for long: what is not released now is when the engine stops."""
+        self._ownership.withdraw()
+        self._keep_wake.set()
+        for _ in range(WITHDRAW_LOOKS):
+            if self._ownership.is_published:
+                break
+            await asyncio.sleep(0.01)
+        for shard_id in tuple(self._agenda.shards):
+            self._agenda.remove(shard_id)
+            self._draining.pop(shard_id, None)
+        await self._ownership.release(list(self._ownership.fences))
+
     async def _drained(self, shards: set[int], seconds: float) -> bool:
         deadline = self._clock.monotonic() + seconds
         while shards & self.dispatcher.window.busy_shards():
@@ -157,7 +173,7 @@ class Engine:
                 self._complain(error.detail)
                 pause = min(self._settings.renew_seconds, self._settings.store_retry_seconds)
             except Exception:  # noqa: BLE001 - no error of a store may end the engine
-                telemetry.logger.exception("the store failed in an unforeseen way")
+                telemetry.exception("the store failed in an unforeseen way")
                 pause = self._settings.store_retry_seconds
             self._share_wake.set()
 
@@ -185,7 +201,7 @@ class Engine:
             except StoreUnavailable:
                 await asyncio.sleep(HAND_OVER_SECONDS)  # the keeper says that the store is away
             except Exception:  # noqa: BLE001 - no error of a store may end the engine
-                telemetry.logger.exception("the store failed in an unforeseen way")
+                telemetry.exception("the store failed in an unforeseen way")
                 await asyncio.sleep(HAND_OVER_SECONDS)
 
     async def _share(self) -> None:

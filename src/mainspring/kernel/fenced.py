@@ -9,7 +9,7 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.agenda import Agenda
-from mainspring.store import Begin, Finish, Store, Verdict
+from mainspring.store import Begin, Finish, FinishesWithRecords, Store, Verdict
 
 Item = TypeVar("Item", Begin, Finish)
 Answer = TypeVar("Answer")
@@ -25,7 +25,7 @@ async def contained(answer: Awaitable[Answer]) -> Answer:
     except StoreUnavailable:
         raise
     except Exception as error:
-        telemetry.logger.exception("the store failed in an unforeseen way")
+        telemetry.exception("the store failed in an unforeseen way")
         raise StoreUnavailable("an unforeseen error") from error
 
 
@@ -37,6 +37,7 @@ class FencedWrites:
         self._agenda = agenda
         self._deposed = deposed
         self._complain_at: dict[str, float] = {}
+        self.takes_records = isinstance(store, FinishesWithRecords)
 
     async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
         return await self._ask(self._store.begin, items, "attempts cannot be begun")
@@ -70,7 +71,7 @@ class FencedWrites:
             self._complain(trouble, error.detail, len(items))
             return [Verdict.UNAVAILABLE] * len(items)
         except Exception:  # noqa: BLE001 - see above
-            telemetry.logger.exception("the store failed in an unforeseen way")
+            telemetry.exception("the store failed in an unforeseen way")
             if is_repeat and len(items) == 1:
                 return [Verdict.REFUSED]
             half: int = (len(items) + 1) // 2

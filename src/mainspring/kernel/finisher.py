@@ -13,13 +13,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from mainspring import crashpoint, telemetry
+from mainspring.background import guarded
 from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.agenda import Agenda
 from mainspring.kernel.batches import Batches, Spawn
 from mainspring.kernel.carrier import Ending, conclude, conclude_small
 from mainspring.kernel.fenced import FencedWrites, contained
-from mainspring.model import State, Timer
+from mainspring.model import Result, State, Timer
 from mainspring.store import Finish, Put, Store, Verdict
 
 RECENT: Final = 100
@@ -77,16 +78,21 @@ class Finisher:
         agenda: Agenda,
         gone: Callable[[Timer], None],
         note: Callable[[int, int], None],
+        write_apart: Callable[[Timer, Ending], None],
+        tell_failure: Callable[[Timer, Ending], None],
         spawn: Spawn,
         retry_seconds: float,
     ) -> None:
         """`size_of` tells what is in a row; `gone` is told about attempts that nobody waits for now, `note` about
-        rows that are due later."""
+        rows that are due later, `tell_failure` about what did not end well. `write_apart` has the record of an ending
+        written first, and brings it back without."""
         self._store = store
         self._writes = writes
         self._agenda = agenda
         self._gone = gone
         self._note = note
+        self._write_apart = write_apart
+        self._tell_failure = tell_failure
         self._spawn = spawn
         self._retry_seconds = retry_seconds
         self._batches: Batches[Ended] = Batches(
@@ -100,24 +106,33 @@ class Finisher:
         """`fence` is that of the shard when the attempt was begun, or when it turned out that none is to be begun."""
         if ending.kept:
             telemetry.attempts.add(ending.outcome)
+        if ending.outcome is not Result.SUCCEEDED or ending.next == "parked":
+            with guarded("a failure got no line"):
+                self._tell_failure(begun, ending)
         self._put(Ended(begun, ending, fence, is_found=is_found))
 
     def _put(self, ended: Ended) -> None:
         self._batches.put(ended.begun.shard_id, ended)
 
-    async def _finish(self, batch: Sequence[Ended]) -> None:
+    def _conclude(self, batch: Sequence[Ended], changed: list[Ended]) -> list[tuple[Ended, Finish]]:
+        """What is to be written. Adds to `changed` what may have been judged by another owner."""
         items: list[tuple[Ended, Finish]] = []
-        changed: list[Ended] = []
         for ended in batch:
             shard = self._agenda.shards.get(ended.begun.shard_id)
-            if shard is None:
+            if shard is not None and shard.fence == ended.fence:
+                decide = conclude_small if ended.is_small else conclude
+                items.append((ended, decide(ended.begun, ended.current, ended.ending, shard.fence)))
+            elif ended.ending.record is not None:
+                self._write_apart(ended.begun, ended.ending)  # a record has no fence: it says how the attempt ended
+            elif shard is None:
                 self._gone(ended.begun)  # another owner judges it
-                continue
-            if shard.fence != ended.fence:
+            else:
                 changed.append(ended)
-                continue
-            decide = conclude_small if ended.is_small else conclude
-            items.append((ended, decide(ended.begun, ended.current, ended.ending, shard.fence)))
+        return items
+
+    async def _finish(self, batch: Sequence[Ended]) -> None:
+        changed: list[Ended] = []
+        items = self._conclude(batch, changed)
         verdicts = await self._writes.finish([finish for _, finish in items])
         crashpoint.reach(crashpoint.ATTEMPT_FINISHED)
         later: list[Ended] = []
@@ -125,6 +140,10 @@ class Finisher:
         for (ended, finish), verdict in zip(items, verdicts, strict=True):
             if verdict is Verdict.APPLIED:
                 self._recorded(ended, finish.change.timer if isinstance(finish.change, Put) else ended.current)
+            elif ended.ending.record is not None:
+                self._write_apart(ended.begun, ended.ending)
+                if verdict is Verdict.FENCED and self._writes.is_deposed(finish.key.shard_id, finish.fence):
+                    deposed.add(finish.key.shard_id)
             elif verdict is Verdict.STALE:
                 ended.is_stale = True
                 changed.append(ended)
@@ -135,6 +154,13 @@ class Finisher:
                 ended.note_doubt(verdict, finish)
                 if verdict is Verdict.REFUSED and not ended.is_small:
                     ended.is_small = True
+                    timer = ended.begun
+                    telemetry.warning(
+                        "an outcome is too large for the database, and is cut; a timer that goes on is parked",
+                        namespace=timer.namespace,
+                        timer_id=timer.timer_id,
+                        delivery_id=timer.detail.delivery_id,
+                    )
                     self._put(ended)
                 else:
                     later.append(ended)
@@ -147,6 +173,8 @@ class Finisher:
     def _recorded(self, ended: Ended, row: Timer | None) -> None:
         """`row` is what has become of it, if it is not gone."""
         begun = ended.begun
+        if ended.ending.recorded is not None:
+            ended.ending.recorded()
         self._gone(begun)
         shard = self._agenda.shards.get(begun.shard_id)
         if shard is not None:

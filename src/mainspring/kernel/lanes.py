@@ -86,7 +86,7 @@ class LaneState(Member):
         self.site = site
         self.limit = lane.limit
         self._room = lane.room
-        self._clock = clock
+        self._monotonic = clock.monotonic
         self._taking = lane.taking
         self._calls_nobody = lane.calls_nobody
         self.queue = Queue()
@@ -114,8 +114,9 @@ class LaneState(Member):
     def tier(self) -> Tier:
         if self._calls_nobody:
             return Tier.TRUSTED
-        if self._prompt_answers and not self._is_slow and not self._is_silent:
-            return Tier.TRUSTED if self._prompt_answers >= TRUST_ANSWERS else Tier.PROVEN
+        answers = self._prompt_answers
+        if answers and not self._is_slow and not (self.in_flight and self._is_silent):
+            return Tier.TRUSTED if answers >= TRUST_ANSWERS else Tier.PROVEN
         return Tier.DOUBTFUL if self.in_flight or self._failures or self._is_slow else Tier.UNTRIED
 
     @property
@@ -124,11 +125,11 @@ class LaneState(Member):
 
         Without a queue it waits for nothing (`turns`), and has no bookmarks (`window`).
         """
-        return not (self.queue or self.in_flight or self.large.in_flight)
+        return not (self.in_flight or self.queue or self.large.in_flight)
 
     @property
     def _is_silent(self) -> bool:
-        return self.in_flight > 0 and self._clock.monotonic() - self._heard_at > SILENCE_SECONDS
+        return self.in_flight > 0 and self._monotonic() - self._heard_at > SILENCE_SECONDS
 
     def free_slots(self, monotonic: float) -> int:
         """How many more calls its own limit and its circuit allow."""
@@ -140,26 +141,27 @@ class LaneState(Member):
     def occupy(self, change: int) -> None:
         """It has taken a slot, or given one back."""
         if not self.in_flight:
-            self._heard_at = self._clock.monotonic()
+            self._heard_at = self._monotonic()
         self.in_flight += change
         if self._taking is not None:
             self._taking(change)
 
-    def record(self, *, reachable: bool, monotonic: float) -> None:
-        """Take note of whether the destination could be reached."""
+    def record(self, *, reachable: bool, monotonic: float) -> bool:
+        """Take note of whether the destination could be reached. True if that has just proven it."""
         if reachable:
             self._is_slow = self._is_silent
             self._prompt_answers = 0 if self._is_slow else self._prompt_answers + 1
             self._heard_at = monotonic
             self._failures = 0
             self._allowed = min(self.limit, max(1, self._allowed) * 2)
-            return
+            return self._prompt_answers == 1
         self._failures += 1
         if self._failures >= DOUBT_FAILURES:
             self._prompt_answers = 0
         if self.is_open:
             self._allowed = 1
             self._open_until = monotonic + self._circuit_seconds
+        return False
 
 
 class Lanes:

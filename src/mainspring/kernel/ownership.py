@@ -45,6 +45,8 @@ Answer = TypeVar("Answer")
 
 INSTANCES = "instance"
 LEASE_RETRY_SECONDS: Final = 0.05
+CHECK_LEASES: Final = 10
+"""Within this many leases all shards are compared with the store, however many there are."""
 
 
 class Lease(Struct, frozen=True, rename="camel"):
@@ -61,6 +63,8 @@ class Lease(Struct, frozen=True, rename="camel"):
     """Where instances on its own machine reach it, if that is a different place: workers share one address."""
     left: bool = False
     """It no longer owns anything, whatever the shards say. The record stays until it expires: somebody was here."""
+    finishing: bool = False
+    """It has left, but renews its lease while calls that it began are under way."""
 
 
 read_lease = msgspec.json.Decoder(Lease).decode
@@ -100,6 +104,8 @@ class Ownership:
         """The store may name this instance as owner where it is not, or another where it is: a claim or release ended
         with an unknown outcome, or the lease had run out."""
         self._check_at = 0.0
+        self._checked = 0
+        """How many of all shards were compared since the last time that all of them had been."""
         self._seen: dict[str, tuple[int, float]] = {}
         """For each lease, the last renewal seen, and when that was."""
         self.awaited = 0
@@ -109,6 +115,8 @@ class Ownership:
         self.fences: dict[int, int] = {}
         self.members: tuple[Lease, ...] = ()
         """The instances that are alive, including this one."""
+        self.finishing: frozenset[str] = frozenset()
+        """The instances that have left, and still see calls to their end."""
         self._by_name: dict[str, Lease] = {}
         self._strange: set[str] = set()
         """Instances whose lease cannot be read here. They renew it, so they live, and keep what they own."""
@@ -189,6 +197,7 @@ class Ownership:
         self._strange = {record.key for record, lease in zip(renewed, leases, strict=True) if lease is None}
         self.alone = len(renewed) <= 1
         self.members = tuple(m for m in members if m.instance == self.instance or not (m.left or self._is_dead(m)))
+        self.finishing = frozenset(m.instance for m in members if m.finishing and not self._is_dead(m))
         self._by_name = {member.instance: member for member in self.members}
 
     def _renewed(self, leases: Sequence[Record]) -> list[Record]:
@@ -300,15 +309,16 @@ class Ownership:
         """Compare what the store says with what is believed here; returns the shards that are no longer owned here.
 
         A shard that the store says is owned here although it is not is released: others wait for it. Done after any
-        doubt, and once per lease if there are other instances.
+        doubt, and once per lease if there are other instances: then with the shards owned here, and some of all others.
         """
         monotonic = self._clock.monotonic()
         if not self._uncertain and (self.alone or monotonic < self._check_at):
             return set()
         self._check_at = monotonic + self.lease_seconds
+        shards = self._placement.shards if self._uncertain else self._next_to_check()
         self._uncertain = False
         lost: set[int] = set()
-        for batch in _batches(list(self._placement.owners)):
+        for batch in _batches(shards):
             try:
                 lost = lost.union(*await _in_halves(self._compare, batch))
             except StoreUnavailable:
@@ -318,13 +328,21 @@ class Ownership:
                 raise
         return lost
 
+    def _next_to_check(self) -> list[int]:
+        """Every instance asking for all shards in every lease would be most of what a large cluster asks its store."""
+        shards = self._placement.shards
+        some = shards[self._checked : self._checked + max(BATCH_LIMIT, -(-len(shards) // CHECK_LEASES))]
+        if len(some) == len(shards):
+            return shards
+        self._checked = (self._checked + len(some)) % len(shards)
+        return list(dict.fromkeys((*self.fences, *some)))
+
     async def _compare(self, shard_ids: Sequence[int]) -> set[int]:
         """Whatever is claimed or released meanwhile is no news: only what is believed before and after counts."""
         believed = dict(self.fences)
         found = [shard for shard in await self._store.shards(shard_ids) if shard is not None]
-        stray = [
-            s for s in found if s.owner == self.instance and s.shard_id not in believed.keys() | self.fences.keys()
-        ]
+        ours = believed.keys() | self.fences.keys()
+        stray = [s for s in found if s.owner == self.instance and s.shard_id not in ours]
         await self._release(stray)
         return {
             shard.shard_id
@@ -334,12 +352,17 @@ class Ownership:
             and self.fences.get(shard.shard_id) == fence
         }
 
+    def withdraw(self) -> None:
+        """From the next renewal on, say that this instance has left, except for calls that it sees to their end."""
+        self._lease = msgspec.structs.replace(self._lease, left=True, finishing=True)
+
     async def resign(self) -> None:
         """Say that this instance has left, and release everything, so that others need not wait for the lease to run
         out. A shard that cannot be released keeps nobody from the others: whoever reads the lease may claim them."""
         self.renewed_at = -inf
         try:
-            await self._write(msgspec.structs.replace(self._lease, left=True), self._clock.now_ms())
+            lease = msgspec.structs.replace(self._lease, left=True, finishing=False)
+            await self._write(lease, self._clock.now_ms())
         finally:
             await self.release(list(self.fences))
 
@@ -358,7 +381,7 @@ async def _in_halves(
             return []
         raise
     except Exception:  # noqa: BLE001 - see above
-        telemetry.logger.exception("the store failed in an unforeseen way")
+        telemetry.exception("the store failed in an unforeseen way")
         if len(items) <= 1:
             return []
         half = len(items) // 2

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 SLICE: Final = 2_000
-"""Scores between two turns of the event loop: about two milliseconds."""
+"""Scores between two turns of the event loop: about two milliseconds. A shard counts as one, even if it has none."""
 
 
 class _Place(NamedTuple):
@@ -27,11 +27,17 @@ class Placement:
     def __init__(self) -> None:
         self._instances: tuple[str, ...] = ()
         self._places: dict[int, _Place] = {}
+        self._shards_of: dict[str, list[int]] = {}
+        """Those that were asked for since the last change: among many shards, looking for them takes its time."""
         self._scored = 0
 
     @property
     def owners(self) -> dict[int, str]:
         return {shard_id: place.instance for shard_id, place in self._places.items()}
+
+    @property
+    def shards(self) -> list[int]:
+        return list(self._places)
 
     def owner_of(self, shard_id: int) -> str:
         """Empty: of nobody."""
@@ -39,7 +45,10 @@ class Placement:
         return "" if place is None else place.instance
 
     def shards_of(self, instance: str) -> list[int]:
-        return [shard_id for shard_id, place in self._places.items() if place.instance == instance]
+        if instance not in self._shards_of:
+            found = [shard_id for shard_id, place in self._places.items() if place.instance == instance]
+            self._shards_of[instance] = found
+        return self._shards_of[instance]
 
     async def follow(self, shards: Sequence[int], instances: Sequence[str]) -> None:
         """Place these shards on these instances. Until that is done, all are where they were before."""
@@ -54,10 +63,13 @@ class Placement:
             else:
                 best = max(await self._scores(shard_id, new))
             places[shard_id] = best
-        self._instances, self._places = new, places
+        self._adopt(new, places)
+
+    def _adopt(self, instances: tuple[str, ...], places: dict[int, _Place]) -> None:
+        self._instances, self._places, self._shards_of = instances, places, {}
 
     async def _scores(self, shard_id: int, instances: Sequence[str]) -> list[_Place]:
-        self._scored += len(instances)
+        self._scored += len(instances) + 1
         if self._scored >= SLICE:
             self._scored = 0
             await asyncio.sleep(0)

@@ -31,7 +31,7 @@ from mainspring.kernel.dispatcher import Dispatcher
 from mainspring.kernel.fenced import COMPLAINT_SECONDS
 from mainspring.kernel.ownership import Ownership
 from mainspring.kernel.settings import EngineSettings
-from mainspring.store import BATCH_LIMIT, START, Position, Store
+from mainspring.store import BATCH_LIMIT, START, DuePage, Position, ReadsManyShards, Store
 
 SHORTEST_SECONDS: Final = 0.001
 """Event loops may end a wait slightly early; shorter waits would then be repeated again and again."""
@@ -44,7 +44,14 @@ SWEEP_SHARE: Final = 4
 """A sweep rests this many times as long as it reads."""
 SMALL_PAGE: Final = 64
 """At least this many rows are read from a bookmark at once."""
+BREATH: Final = 16
+"""So many rows of a page are offered before others get a turn. Each may be the first of its destination, which takes
+longest, and other pages have come at the same time."""
 READS_AT_ONCE: Final = 16
+SHARDS_AT_ONCE: Final = 64
+"""How many shards are read in one call, if the store can."""
+FEW_ROWS: Final = 16
+"""How many rows of each are read then. A shard that has more due is read by itself, as long as it has."""
 FEW: Final = 64
 """How many new shards are simply read. More of them would delay everything that comes due meanwhile."""
 LEFT_PAGES: Final = 4
@@ -58,6 +65,21 @@ class PageOutcome(NamedTuple):
     is_full: bool = False
     next_due_at: int | None = None
     admitted: int = 0
+
+
+class _Asked(NamedTuple):
+    """A page that was asked for."""
+
+    shard: ShardState
+    after: Position
+    number: int
+    """Among those of the shard."""
+    of_all: int
+    """Among those of all shards."""
+
+
+Read = tuple[Sequence[ShardState], Callable[[], Awaitable[None]]]
+"""Shards, and what reads their pages."""
 
 
 class Reader:
@@ -74,6 +96,7 @@ class Reader:
         foreign_writes: Callable[[], Awaitable[int]] | None,
     ) -> None:
         self._store = store
+        self._many = store if isinstance(store, ReadsManyShards) else None
         self._clock = clock
         self._agenda = agenda
         self._dispatcher = dispatcher
@@ -110,7 +133,7 @@ class Reader:
                     await self._look()
                 self._dispatcher.serve()
             except Exception:  # noqa: BLE001 - an instance that owns shards and reads none would be worse than none
-                telemetry.logger.exception("the reader failed in an unforeseen way")
+                telemetry.exception("the reader failed in an unforeseen way")
                 await asyncio.sleep(self._settings.store_retry_seconds)
 
     async def _sleep(self) -> None:
@@ -145,12 +168,17 @@ class Reader:
             self._asking_new = True
             await self._for_a_while(self._ask_new())
         due = [shard for shard in self._agenda.take_due(now, monotonic) if not shard.draining]
-        for start in range(0, len(due), READS_AT_ONCE):
-            reads = (
-                self._read(shard, now, partial(self._read_due, shard, now))
-                for shard in due[start : start + READS_AT_ONCE]
-            )
-            await asyncio.gather(*reads)
+        reads, together = list[Read](), list[ShardState]()
+        for shard in due:
+            if self._many is None or shard.is_dense or shard.hangs or shard.reading:
+                reads.append(([shard], partial(self._read_due, shard, now)))
+            else:
+                together.append(shard)
+        for start in range(0, len(together), SHARDS_AT_ONCE):
+            some = together[start : start + SHARDS_AT_ONCE]
+            reads.append((some, partial(self._read_due_of, some, now)))
+        for start in range(0, len(reads), READS_AT_ONCE):
+            await self._read_for_a_while(reads[start : start + READS_AT_ONCE])
             self._dispatcher.serve()
         if self._dispatcher.window.left_any and self._clock.monotonic() >= self._left_at:
             await self._read_what_was_left(now)
@@ -159,32 +187,40 @@ class Reader:
         """Have something done, and go on without it if it takes long: then a shard, or the store, hangs."""
         await asyncio.wait({self._spawn(work)}, timeout=PATIENCE_SECONDS)
 
-    async def _read(self, shard: ShardState, now: int, page: Callable[[], Awaitable[None]]) -> None:
-        if shard.reading:
-            self._look_soon(shard, SCAN_PAUSE_SECONDS)
-            return
-        shard.reading = True
-        if shard.hangs:
-            self._spawn(self._guarded(shard, page))
-        else:
-            await self._for_a_while(self._guarded(shard, page))
+    async def _read_for_a_while(self, reads: Sequence[Read]) -> None:
+        """Read pages of different shards, all at once, and go on without those that take long."""
+        awaited: list[asyncio.Task[None]] = []
+        for shards, read in reads:
+            if shards[0].reading:
+                self._look_soon(shards[0], SCAN_PAUSE_SECONDS)
+                continue
+            for shard in shards:
+                shard.reading = True
+            task = self._spawn(self._guarded(shards, read))
+            if not shards[0].hangs:
+                awaited.append(task)
+        if awaited:
+            await asyncio.wait(awaited, timeout=PATIENCE_SECONDS)
 
-    async def _guarded(self, shard: ShardState, page: Callable[[], Awaitable[None]]) -> None:
+    async def _guarded(self, shards: Sequence[ShardState], read: Callable[[], Awaitable[None]]) -> None:
         """What could not be read is read again from where it was: position and bookmarks move when a page has come."""
         began = self._clock.monotonic()
         try:
-            await page()
+            await read()
         except StoreUnavailable as error:
-            self._look_later(shard, error.detail)
+            self._look_later(shards, error.detail)
         except Exception:  # noqa: BLE001 - no error of a store may end the engine
-            telemetry.logger.exception("the store failed in an unforeseen way")
-            self._look_later(shard, "an unforeseen error")
+            telemetry.exception("the store failed in an unforeseen way")
+            self._look_later(shards, "an unforeseen error")
         finally:
-            shard.reading = False
-            shard.hangs = self._clock.monotonic() - began > PATIENCE_SECONDS
+            hangs = self._clock.monotonic() - began > PATIENCE_SECONDS
+            for shard in shards:
+                shard.reading, shard.hangs = False, hangs
 
-    def _look_later(self, shard: ShardState, reason: str) -> None:
-        self._look_soon(shard, self._settings.store_retry_seconds)
+    def _look_later(self, shards: Sequence[ShardState], reason: str) -> None:
+        for shard in shards:
+            shard.is_dense = True  # by itself: nobody knows which of them has the trouble
+            self._look_soon(shard, 0 if len(shards) > 1 else self._settings.store_retry_seconds)
         if self._clock.monotonic() >= self._complain_at:
             self._complain_at = self._clock.monotonic() + COMPLAINT_SECONDS
             telemetry.warning("the store cannot be read", reason=reason)
@@ -197,7 +233,33 @@ class Reader:
     async def _read_due(self, shard: ShardState, now: int) -> None:
         shard.noted = None
         began = self._clock.monotonic()
-        page = await self._page(shard, now, shard.position, self._settings.page_size)
+        self._go_on(shard, now, began, await self._page(shard, now, shard.position, self._settings.page_size))
+
+    async def _read_due_of(self, shards: Sequence[ShardState], now: int) -> None:
+        """The same for many shards in one call. Those that cannot be read like that are read by themselves."""
+        assert self._many is not None, "Expected a store that reads many shards at once"
+        began = self._clock.monotonic()
+        asked = [_Asked(shard, shard.position, shard.ask_page(), self._next_page()) for shard in shards]
+        telemetry.due_reads.add()
+        try:
+            for shard in shards:
+                shard.noted = None
+            places = [(shard.shard_id, shard.position) for shard in shards]
+            found = await self._many.load_due_of(places, until=now, limit=FEW_ROWS)
+            for page, due in zip(asked, found, strict=True):
+                if due is None:
+                    page.shard.is_dense = True
+                    self._look_soon(page.shard, 0)
+                else:
+                    self._go_on(page.shard, now, began, await self._offer(page, due, now, FEW_ROWS))
+                    await asyncio.sleep(0)
+        finally:
+            for page in asked:
+                page.shard.page_over(page.number)
+
+    def _go_on(self, shard: ShardState, now: int, began: float, page: PageOutcome) -> None:
+        """Move the position past a page, and plan the next look."""
+        shard.is_dense = page.is_full
         if page.last is not None:
             shard.advance(page.last)
         if page.is_full:
@@ -208,30 +270,44 @@ class Reader:
         elif page.next_due_at is not None:
             self._agenda.look(shard.shard_id, page.next_due_at)
 
+    def _next_page(self) -> int:
+        self._dispatcher.window.pages += 1
+        return self._dispatcher.window.pages
+
     async def _page(self, shard: ShardState, now: int, after: Position, limit: int) -> PageOutcome:
         """Read a page and offer its rows."""
-        number = shard.ask_page()
-        window = self._dispatcher.window
-        window.pages += 1
-        page = window.pages
+        page = _Asked(shard, after, shard.ask_page(), self._next_page())
         telemetry.due_reads.add()
         try:
-            timers, next_due_at = await self._store.load_due(shard.shard_id, until=now, after=after, limit=limit)
-            if self._agenda.shards.get(shard.shard_id) is not shard:
-                return PageOutcome()
-            last = Position(timers[-1].due_at, timers[-1].uuid) if timers else None
-            # A page may end before its limit: because of its bytes, or after rows that cannot be read.
-            is_full = len(timers) == limit or (bool(timers) and next_due_at is not None and next_due_at <= now)
-            end = last if is_full else None
-            if end is None and shard.position.due_at > now:
-                end = Position(now + 1, "")  # the clock stepped back: what was left after that may stand there
-            window.passed(shard.shard_id, after, end, monotonic=self._clock.monotonic(), page=page)
-            before = window.admitted
-            for timer in timers:
-                self._dispatcher.offer(timer, number)
-            return PageOutcome(last, is_full, next_due_at, window.admitted - before)
+            due = await self._store.load_due(shard.shard_id, until=now, after=after, limit=limit)
+            return await self._offer(page, due, now, limit)
         finally:
-            shard.page_over(number)
+            shard.page_over(page.number)
+
+    async def _offer(self, page: _Asked, due: DuePage, now: int, limit: int) -> PageOutcome:
+        """Offer the rows of a page that has come."""
+        shard, window = page.shard, self._dispatcher.window
+        timers, next_due_at = due
+        if self._agenda.shards.get(shard.shard_id) is not shard:
+            return PageOutcome()
+        last = Position(timers[-1].due_at, timers[-1].uuid) if timers else None
+        # A page may end before its limit: because of its bytes, or after rows that cannot be read.
+        is_full = len(timers) == limit or (bool(timers) and next_due_at is not None and next_due_at <= now)
+        end = last if is_full else None
+        if end is None and shard.position.due_at > now:
+            end = Position(now + 1, "")  # the clock stepped back: what was left after that may stand there
+        window.passed(shard.shard_id, page.after, end, monotonic=self._clock.monotonic(), page=page.of_all)
+        admitted = 0
+        for start in range(0, len(timers), BREATH):
+            if start:
+                await asyncio.sleep(0)
+                if self._agenda.shards.get(shard.shard_id) is not shard:
+                    return PageOutcome()
+            before = window.admitted
+            self._dispatcher.offer(timers[start : start + BREATH], page.number)
+            admitted += window.admitted - before
+            self._dispatcher.serve_soon()  # what is here waits for no other page
+        return PageOutcome(last, is_full, next_due_at, admitted)
 
     async def _ask_new(self) -> None:
         """A batch at a time, with what is due in other shards in between."""
@@ -243,7 +319,7 @@ class Reader:
         except StoreUnavailable:
             self._look_now(batch)  # reading each tells which of them cannot be asked
         except Exception:  # noqa: BLE001 - no error of a store may end the engine
-            telemetry.logger.exception("the store failed in an unforeseen way")
+            telemetry.exception("the store failed in an unforeseen way")
             self._look_now(batch)
         finally:
             self._asking_new = False
@@ -257,7 +333,7 @@ class Reader:
         A pass goes on past rows that cannot be taken in, because there may be others after them that can.
         """
         window = self._dispatcher.window
-        before = window.admitted
+        began, before = self._clock.monotonic(), window.admitted
         pages = 0
         for shard_id in window.shards_left():
             shard = self._agenda.shards.get(shard_id)
@@ -267,7 +343,8 @@ class Reader:
             start, shard.left_to = shard.left_to or bookmark, None
             if bookmark is None or start is None:
                 continue
-            await self._read(shard, now, partial(self._read_left, shard, now, start, is_first=start == bookmark))
+            page = partial(self._read_left, shard, now, start, is_first=start == bookmark)
+            await self._read_for_a_while([([shard], page)])
             self._dispatcher.serve()
             pages += 1
             if pages == LEFT_PAGES:
@@ -275,6 +352,8 @@ class Reader:
         under_way = any(shard.left_to is not None for shard in self._agenda.shards.values())
         if window.admitted > before and window.room >= SMALL_PAGE:
             pause = SHORTEST_SECONDS
+        elif not pages:  # nobody has room yet, and a queue that is short soon will
+            pause = max(SCAN_PAUSE_SECONDS, (self._clock.monotonic() - began) * SWEEP_SHARE)
         else:
             pause = SCAN_PAUSE_SECONDS if window.admitted > before or under_way else FRUITLESS_PAUSE_SECONDS
         self._left_at = self._clock.monotonic() + pause
@@ -303,7 +382,7 @@ class Reader:
         except StoreUnavailable:
             self._seen_writes = None  # who wrote is asked again
         except Exception:  # noqa: BLE001 - no error of a store may end the engine
-            telemetry.logger.exception("the store failed in an unforeseen way")
+            telemetry.exception("the store failed in an unforeseen way")
         finally:
             self._glancing = False
 
@@ -342,6 +421,6 @@ class Reader:
         except StoreUnavailable:
             self._seen_writes = None  # so that the next glance owes another
         except Exception:  # noqa: BLE001 - no error of a store may end the engine
-            telemetry.logger.exception("the store failed in an unforeseen way")
+            telemetry.exception("the store failed in an unforeseen way")
         finally:
             shard.sweeping = False

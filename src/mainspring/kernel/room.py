@@ -49,7 +49,10 @@ class Room:
 
     def _have_room(self, party: Party, free: int) -> bool:
         """Whether a party and the one around it may take in another row, if this much is free."""
-        return all(one.has_room(free=free, taken=one.weight) for one in (party, *party.around))
+        for one in (party, *party.around):  # noqa: SIM110 - for every row that is offered
+            if not one.has_room(free, one.weight):
+                return False
+        return True
 
     def wanted_by(self, party: Party, tier: Tier) -> bool:
         """Whether there is room for lanes of a party that have nothing queued."""

@@ -33,14 +33,13 @@ class Tier(IntEnum):
     DOUBTFUL = 3
     """It cannot be reached, or keeps us waiting."""
 
-    @property
-    def modesty(self) -> int:
-        """A site whose destinations have yet to prove themselves leaves this many times what it takes of the slots."""
-        return 1 if self is Tier.TRUSTED else 3
-
     def part_of(self, total: int) -> int:
         """How far lanes of this tier may fill the window. At least one place, if there is one."""
         return total - total * (0, 1, 2, 4)[self] // 16
+
+
+MODESTY: Final = (1, 3, 3, 3)
+"""By tier: a site whose destinations have yet to prove themselves leaves this many times what it takes of the slots."""
 
 
 class Bookmark(NamedTuple):
@@ -83,15 +82,16 @@ class Scale(Generic[M]):
 
     def move(self, member: M, before: int) -> None:
         """The weight of a member has changed."""
+        weight = member.weight
         if before:
             equals = self._by_weight[before]
             del equals[member]
             if not equals:
                 del self._by_weight[before]
-        if member.weight:
-            self._by_weight[member.weight][member] = None
-        if member.weight >= self.top:
-            self.top = member.weight
+        if weight:
+            self._by_weight[weight][member] = None
+        if weight >= self.top:
+            self.top = weight
         elif before == self.top and before not in self._by_weight:
             self.top = max(self._by_weight, default=0)
 
@@ -131,8 +131,14 @@ class Party(Member):
             own = share(free=free - kept, taken=max(0, taken - 1), generosity=self._generosity, modesty=modesty)
         return max(own, share(free=free, taken=max(0, sum(self.calls) - 1), modesty=LAST_MODESTY)) if kept else own
 
-    def has_room(self, *, free: int, taken: int, modesty: int = 1, kept: int = 0) -> bool:
-        return self.share(free=free, taken=taken, modesty=modesty, kept=kept) > 0
+    def has_room(self, free: int, taken: int, modesty: int = 1, kept: int = 0) -> bool:
+        """Whether its share is not nothing. Asked for every row: it is not worked out how much it is."""
+        if free <= 0:
+            return False
+        of_own = free - kept
+        if of_own > 0 if self.is_alone else modesty * max(0, taken - 1) < self._generosity * of_own:
+            return True
+        return kept > 0 and LAST_MODESTY * max(0, sum(self.calls) - 1) < free
 
 
 class Parties:

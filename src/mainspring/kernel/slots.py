@@ -17,7 +17,7 @@ from collections.abc import Hashable
 from typing import Final
 
 from mainspring.kernel.lanes import LaneState, LargePart
-from mainspring.kernel.shares import Party, Tier, share
+from mainspring.kernel.shares import MODESTY, Party, Tier, share
 
 _ENOUGH_TO_KEEP: Final = 6
 """With this many slots in all, one is reserved for each tier."""
@@ -37,6 +37,8 @@ class Slots:
         self._kept = (max(small, limit // 16), max(small, limit // 16), max(small, limit // 16), limit // 32)
         self._unused = list(self._kept)
         """Of what is kept for each tier."""
+        self._common = limit - sum(self._kept)
+        """What is free for all tiers."""
 
     def __len__(self) -> int:
         """How many calls have some."""
@@ -53,18 +55,21 @@ class Slots:
             self._count(who, tier, -size)
 
     def _count(self, who: LaneState | LargePart, tier: Tier, change: int) -> None:
-        for party in (who.site, *who.site.around):
+        site = who.site
+        site.calls[tier] += change
+        for party in site.around:
             party.calls[tier] += change
         self._taken += change
-        self._unused[tier] = max(0, self._kept[tier] - self._everybody.calls[tier])
+        unused, self._unused[tier] = self._unused[tier], max(0, self._kept[tier] - self._everybody.calls[tier])
+        self._common += unused - self._unused[tier] - change
 
     def free(self, tier: Tier) -> int:
         """How many more this tier may take."""
-        return self._limit - self._taken - sum(self._unused) + self._unused[tier]
+        return self._common + self._unused[tier]
 
     def kept_for_others(self, tier: Tier) -> int:
         """How many of these are for namespaces that have few: the last ones of what all tiers share."""
-        return max(0, min(self._kept_for_others, self.free(tier) - self._unused[tier]))
+        return max(0, min(self._kept_for_others, self._common))
 
     def has_room(self, site: Party, tier: Tier) -> bool:
         """Whether there is one for some lane of this site."""
@@ -82,7 +87,7 @@ class Slots:
     def _fair(self, site: Party, tier: Tier, free: int) -> int:
         namespace = site.around[0]
         return min(
-            site.share(free=free, taken=site.calls[tier], modesty=tier.modesty),
+            site.share(free=free, taken=site.calls[tier], modesty=MODESTY[tier]),
             namespace.share(free=free, taken=namespace.calls[tier], kept=self.kept_for_others(tier)),
         )
 
@@ -100,7 +105,7 @@ class Bytes(Slots):
         if free < need:
             return False
         own = share(free=free, taken=part.in_flight) if part.in_flight else free
-        of_site = site.share(free=free, taken=site.calls[tier], modesty=tier.modesty) if site.calls[tier] else free
+        of_site = site.share(free=free, taken=site.calls[tier], modesty=MODESTY[tier]) if site.calls[tier] else free
         kept = self.kept_for_others(tier)
         return need <= min(own, of_site, namespace.share(free=free, taken=namespace.calls[tier], kept=kept))
 

@@ -13,6 +13,7 @@ recorded are set aside, so that they do not stand in front of others in their la
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Literal
@@ -32,6 +33,8 @@ ROUSE_SECONDS: Final = 0.05
 """The pause between two looks at lanes that wait for a slot of their own."""
 PROMOTE_SECONDS: Final = 1.0
 """The pause between two looks for what was left of lanes that have been proven since."""
+_TIERS_FROM: Final = tuple(tuple(Tier)[first:] + tuple(Tier)[:first] for first in Tier)
+"""All tiers, beginning with each."""
 
 
 class Stages:
@@ -54,7 +57,6 @@ class Stages:
         self.window = Window(
             limit=settings.window_limit,
             byte_limit=settings.window_bytes,
-            page_size=settings.page_size,
             lane_of=lane_of,
             emptied=self._turns.leave,
             everybody=everybody,
@@ -66,6 +68,7 @@ class Stages:
         self._rouse_at = 0.0
         self._any_promoted = False
         self._promote_at = 0.0
+        self._is_about_to_give = False
         self._first_tier = 0
         """The tier that gets the next slot before the others do."""
 
@@ -139,15 +142,21 @@ class Stages:
             self.window.promote()
         self.give()
 
+    def give_soon(self) -> None:
+        """The same in the next step of the event loop, once for all who ask for it in this one: of many calls that end
+        together, each frees a slot, and looking for whom costs the same for one as for all of them."""
+        if not self._is_about_to_give:
+            self._is_about_to_give = True
+            asyncio.get_running_loop().call_soon(self.give)
+
     def give(self) -> None:
         """Whichever tier has got a slot comes last next time: none that never runs out of timers shuts out another.
 
         What is wrong with one lane costs no other, nor whoever has given something back.
         """
+        self._is_about_to_give = False
         monotonic = self._clock.monotonic()
-        first = self._first_tier
-        for place in range(first, first + len(Tier)):
-            tier = Tier(place % len(Tier))
+        for tier in _TIERS_FROM[self._first_tier]:
             for _ in range(self._turns.count(tier)):
                 free = self._slots.free(tier)
                 lane = self._turns.next(tier, free=free, kept=self._slots.kept_for_others(tier)) if free > 0 else None
@@ -155,9 +164,9 @@ class Stages:
                     break
                 try:
                     if self._fill(lane, tier, monotonic):
-                        self._first_tier = (tier + 1) % len(Tier)
+                        self._first_tier = (tier + 1) % len(_TIERS_FROM)
                 except Exception:  # noqa: BLE001 - see above
-                    telemetry.logger.exception("a lane cannot be served; it will be tried again")
+                    telemetry.exception("a lane cannot be served; it will be tried again")
                     if lane.queue and not lane.turn:
                         self._turns.wait(lane, "resting")
 
@@ -167,14 +176,17 @@ class Stages:
         most = min(own, self._slots.fair(lane, tier)) if own else 0
         taken = 0
         is_short = False
-        while taken < most and lane.queue and self._slots.free(tier) > 0:
-            rows = self._next(lane, tier)
-            if rows is not None:
-                self._take(lane, tier, rows)
-                taken += 1
-            elif not self._set_aside(lane):
-                is_short = True
-                break
+        try:
+            while taken < most and lane.queue and self._slots.free(tier) > 0:
+                rows = self._next(lane, tier)
+                if rows is not None:
+                    self._take(lane, tier, rows)
+                    taken += 1
+                elif not self._set_aside(lane):
+                    is_short = True
+                    break
+        finally:
+            self.window.weigh(lane)
         if lane.queue:
             turn: Literal["ready", "resting", "short"] = "ready"
             if is_short:
@@ -202,7 +214,6 @@ class Stages:
         lane.occupy(1)
         self._slots.take(timer.uuid, lane, tier)
         self._take_bytes(timer, lane, tier)
-        self.window.weigh(lane)
         self._begin(lane, timer)
 
     def _take_bytes(self, timer: Timer, lane: LaneState, tier: Tier) -> None:

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from mainspring.kernel.lanes import LaneState
-from mainspring.kernel.shares import Party, Tier
+from mainspring.kernel.shares import MODESTY, Party, Tier
 
 RELIEVED: Final = 16
 """How many lanes that are short try again when somebody gives something back."""
@@ -117,7 +117,7 @@ class _Rota:
         for namespace, sites in self._lanes.items():
             if namespace.has_room(free=free, taken=namespace.calls[self._tier], kept=kept):
                 for site, lanes in sites.items():
-                    if site.has_room(free=free, taken=site.calls[self._tier], modesty=self._tier.modesty):
+                    if site.has_room(free=free, taken=site.calls[self._tier], modesty=MODESTY[self._tier]):
                         lane = next(iter(lanes))
                         self.remove(lane)
                         self._put_last(namespace, site)

@@ -34,13 +34,11 @@ class Window:
         *,
         limit: int,
         byte_limit: int,
-        page_size: int,
         lane_of: Callable[[Timer], LaneState],
         emptied: Callable[[LaneState], None],
         everybody: Party,
     ) -> None:
         """`emptied` is told of lanes that no longer have anything queued."""
-        self._page_size = page_size
         self._lane_of = lane_of
         self._emptied = emptied
         self.rows: dict[str, Timer] = {}
@@ -196,7 +194,7 @@ class Window:
         member: Member = who
         for party in (who.site, *who.site.around):
             party.members.move(member, before)
-            if not member.weight:
+            if member.left and not member.weight:
                 self._pass_on_bookmarks(member, party)
             before, member = party.weight, party
             party.weight += change
@@ -274,7 +272,7 @@ class Window:
             if room.has_room(member, member.lane.tier, member.queued):
                 return True
         elif isinstance(member, LaneState):
-            if len(member.queue) >= max(1, min(self._page_size, room.limit // room.queues) // 2):
+            if len(member.queue) >= max(1, room.limit // (room.queues + 1) // 2):
                 return False
             weight = _weight_of(member)
             if room.has_room(member, member.tier, len(member.queue)):
@@ -335,8 +333,8 @@ def size_of(timer: Timer) -> int:
     detail = timer.detail
     size = _bytes_of(timer.payload or "") + _bytes_of(detail.callback_url)
     for texts in (detail.headers, detail.labels):
-        for name, text in texts.items():
-            size += _bytes_of(name) + _bytes_of(text)
+        if texts:
+            size += sum(_bytes_of(name) + _bytes_of(text) for name, text in texts.items())
     return size
 
 

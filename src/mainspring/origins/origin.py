@@ -65,6 +65,10 @@ class Origin:
     def svc(self) -> OriginServices:
         return OriginServices(self)
 
+    def new_req_id(self) -> str:
+        """A reqId for one `proxy_fetch` of this unit, to be put into its request or the state beforehand."""
+        return self._unit.new_req_id()
+
     def ctn(self) -> Continuations:
         """Continuations: `self.ctn().method(arguments)` is called with the result after the arguments."""
         return Continuations(type(self))
@@ -80,14 +84,26 @@ class Unit:
         self.services = services
         self.fetches: list[CreateFetch] = []
         self._check = check
+        self._made: set[str] = set()
+        """The reqIds that were made and not used."""
 
-    def ask(self, origin: type[Origin], request: CreateFetch, continuation: Continuation) -> str:
+    def new_req_id(self) -> str:
+        req_id = new_req_id()
+        self._made.add(req_id)
+        return req_id
+
+    def ask(self, origin: type[Origin], request: CreateFetch, continuation: Continuation, req_id: str | None) -> str:
         if not isinstance(continuation, Continuation):
             raise InvalidInput(f"Expected a continuation, made by self.ctn(), got a {type(continuation).__name__}")
         method_of(origin, continuation.method)
         if len(self.fetches) >= FETCHES_LIMIT:
             raise TooLarge(f"Expected at most {FETCHES_LIMIT} fetches in one unit, got more")
-        req_id = new_req_id()
+        # One that was used before would name that fetch, whose result has been taken: nothing would ever come.
+        if req_id is not None and req_id not in self._made:
+            raise InvalidInput(
+                f"Expected a reqId that self.new_req_id() made in this unit, unused, got {req_id!r:.200}"
+            )
+        req_id = self.new_req_id() if req_id is None else req_id
         asked = replace(
             request,
             req_id=req_id,
@@ -96,6 +112,7 @@ class Unit:
             delivery_seconds=DELIVERY_SECONDS,
         )
         self._check(asked)
+        self._made.discard(req_id)
         self.fetches.append(asked)
         return req_id
 
@@ -114,9 +131,12 @@ class OriginServices:
         timeout: float = 30.0,
         executor: str = "",
         labels: dict[str, str] | None = None,
+        req_id: str | None = None,
     ) -> str:
         """Like the function of that name."""
-        return proxy_fetch(self._origin, request, continuation, timeout=timeout, executor=executor, labels=labels)
+        return proxy_fetch(
+            self._origin, request, continuation, timeout=timeout, executor=executor, labels=labels, req_id=req_id
+        )
 
     def __getattr__(self, name: str) -> Any:
         return self._origin._unit.services.get(name)
@@ -130,11 +150,13 @@ def proxy_fetch(
     timeout: float = 30.0,
     executor: str = "",
     labels: dict[str, str] | None = None,
+    req_id: str | None = None,
 ) -> str:
     """Request a call, and have the continuation called with its result. Returns the reqId at once.
 
     Nothing is sent before the unit is committed, and nothing at all if it is not. The call is made at most once; the
-    continuation takes effect exactly once, with a `ResponseSync` or a `FetchError`. `executor` names a pool.
+    continuation takes effect exactly once, with a `ResponseSync` or a `FetchError`. `executor` names a pool; `req_id`
+    is one that `origin.new_req_id()` has made, for a request that is to contain it.
     """
     asked = RequestSync(request) if isinstance(request, str) else request
     fields: FetchFields = {
@@ -148,4 +170,4 @@ def proxy_fetch(
         fields["body"] = asked.bytes()
     if executor:
         fields["executor"] = executor
-    return origin._unit.ask(type(origin), create_request(asked.url, **fields), continuation)
+    return origin._unit.ask(type(origin), create_request(asked.url, **fields), continuation, req_id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import codecs
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from email.message import Message
 from typing import Any, Final
 
@@ -107,14 +107,20 @@ class ResponseSync(_Body):
         redirected: bool = False,
         truncated: bool = False,
         req_id: str = "",
+        set_cookies: Sequence[str] = (),
+        body_problem: str = "",
     ) -> None:
         super().__init__(Headers(headers), body)
         self.status = status
         self.url = url
         self.redirected = redirected
         self.truncated = truncated
-        """The body was longer than what is here, or there was no room for it."""
+        """The body is not the whole one: it was longer, there was no room for it, or see `body_problem`."""
         self.req_id = req_id
+        self.set_cookies = tuple(set_cookies)
+        """Each on its own; `headers` joins them with commas."""
+        self.body_problem = body_problem
+        """Why the body broke off or could not be read, if it was."""
 
     @classmethod
     def of(cls, view: ResponseView, *, req_id: str) -> ResponseSync:
@@ -128,6 +134,8 @@ class ResponseSync(_Body):
             redirected=view.redirected,
             truncated=view.truncated,
             req_id=req_id,
+            set_cookies=view.set_cookies,
+            body_problem=view.body_problem,
         )
 
     @property

@@ -104,7 +104,7 @@ class Origins:
         if kind is None:
             known = ", ".join(sorted(self._kinds)) or "none"
             raise Unavailable(f"Expected an origin that this program knows ({known}), got {name!r}")
-        await self._consume(kind, origin_id, result.req_id, result.context, _argument(result))
+        await self._consume(kind, origin_id, result.req_id, result.context_json, _argument(result))
 
     async def _consume(
         self, kind: type[Origin], origin_id: str, req_id: str, context: bytes, result: ResponseSync | FetchError

@@ -30,11 +30,14 @@ from mainspring.cluster.surroundings import Surroundings
 from mainspring.cluster.wakeups import Wakeups
 from mainspring.cluster_secret import read_cluster_secret
 from mainspring.config import Config
+from mainspring.delivery.egress import egress_of
 from mainspring.delivery.guard import Guard
 from mainspring.errors import ConfigError, RateLimited, StoreUnavailable, Unavailable
+from mainspring.failure_lines import FailureLines
 from mainspring.fetches.activity import Activity
 from mainspring.fetches.assembly import call_sender, host_of, memory_of, request_memory_of
 from mainspring.fetches.executor import Executor
+from mainspring.fetches.failures import FetchFailures
 from mainspring.fetches.places import Places
 from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, ExecuteReply, ExecutorLease
 from mainspring.fetches.registry import FetchRegistry
@@ -87,7 +90,7 @@ async def _serve(config: Config, pool: str) -> None:
             announce(config, headline, store=config.shown_store_url)
             await stop.wait()
             telemetry.info("stopping", calls_in_flight=remote.in_flight)
-            loop.call_later(config.drain_seconds + STOP_SECONDS, abandon)
+            loop.call_later(config.longest_drain_seconds + STOP_SECONDS, abandon)
             await remote.drain()
     telemetry.info("stopped")
 
@@ -107,7 +110,12 @@ async def reachable(remote: RemoteExecutor) -> AsyncIterator[int]:
         cluster_digest=token_digest(remote.cluster_secret),
     )
     async with listening(
-        app, host=config.host, port=config.port, limits=limits_of(config), hosts=hosts_of(config)
+        app,
+        host=config.host,
+        port=config.port,
+        limits=limits_of(config),
+        hosts=hosts_of(config),
+        access_log=config.access_log,
     ) as listener:
         await remote.advertise(advertised(config, listener.port))
         yield listener.port
@@ -128,14 +136,23 @@ class RemoteExecutor:
         guard = Guard(allow=config.allow_targets, allow_loopback=bool(config.allow_loopback))
         self._calls = call_sender(surroundings.senders, config, guard)
         self._callbacks = surroundings.senders(
-            guard=guard, connect_seconds=config.connect_seconds, answer_bytes=config.answer_bytes
+            guard=guard,
+            connect_seconds=config.connect_seconds,
+            answer_bytes=config.answer_bytes,
+            egress=egress_of(config),
         )
         self._namespaces = NamespaceService(
-            records=self._store, clock=self._clock, randomness=self._random, created=lambda: None
+            records=self._store,
+            clock=self._clock,
+            randomness=self._random,
+            created=lambda: None,
+            system_shards=config.system_shards,
         )
         self._process = surroundings.identity.lease(self._clock)
         self.name = f"{pool}/{self._process.instance}"
-        recent = Activity()
+        self._failures = FailureLines(self._clock.monotonic)
+        telling = FetchFailures(self._failures, partial(host_of, guard))
+        recent = Activity(telling.tell_end)
         registry = FetchRegistry(
             records=self._store,
             timers=self._store,
@@ -157,6 +174,7 @@ class RemoteExecutor:
             memory=memory_of(config),
             host_of=partial(host_of, guard),
             origins=Places(config.fetch_limit, host_limit=config.host_limit, clock=self._clock),
+            failures=telling,
         )
         self._executor = Executor(
             name=self.name,
@@ -279,20 +297,26 @@ class RemoteExecutor:
         """Take nothing more, and see the calls under way to their end."""
         self._draining = True
         await self._try_to_renew()
-        await self._executor.stop(self.config.drain_seconds)
+        await self._executor.stop(self.config.longest_drain_seconds)
 
     async def _leave(self) -> None:
         """Give the lease back, so that nobody waits for its end. Calls that are left end with this process."""
         await self._executor.stop(0)
+        self._failures.close()
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
         with background.guarded("the lease was not given back and has to run out"):
-            await self._store.delete_record(EXECUTORS, self.name, expect=self._lease_version, now=self._clock.now_ms())
+            # As it is now: a renewal that was cut off may have been written after all.
+            now = self._clock.now_ms()
+            present = await self._store.get_record(EXECUTORS, self.name, now=now)
+            if present is not None:
+                await self._store.delete_record(EXECUTORS, self.name, expect=present.version, now=now)
 
     async def _keep_lease(self) -> None:
         while True:
             await asyncio.sleep(self.config.renew_seconds)
+            self._failures.look()
             await self._try_to_renew()
 
     async def _try_to_renew(self) -> None:

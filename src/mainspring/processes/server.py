@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import gc
 import signal
-from contextlib import AsyncExitStack
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from typing import Protocol
 
@@ -21,11 +21,14 @@ from mainspring.api.app import Api, Refuse, build_app, build_internal_app
 from mainspring.api.asgi import AsgiApp
 from mainspring.api.head_checks import names_of
 from mainspring.api.listener import listening
+from mainspring.api.routes import Route
 from mainspring.api.tokens import token_digest
 from mainspring.cluster.instance import Instance
+from mainspring.cluster.surroundings import Surroundings
 from mainspring.config import Config
 from mainspring.idempotency.http.middleware import IdempotencyMiddleware
 from mainspring.idempotency.stores.records import RecordsStore, TimedRecords
+from mainspring.processes.neighbours import JoinMetrics
 from mainspring.processes.startup import (
     abandon,
     advertised,
@@ -35,6 +38,7 @@ from mainspring.processes.startup import (
     run_to_end,
     served,
     show_banner,
+    spare_collector,
     started,
     within_descriptors,
 )
@@ -48,6 +52,10 @@ ITEM_BYTES = 1_024
 """By how much a timer in an answer may exceed three times the length of its request: `3e7` is written 30000000.0."""
 
 
+MoreRoutes = Callable[[Instance], AbstractAsyncContextManager[tuple[Route, ...]]]
+Around = Callable[[AsgiApp], AsgiApp]
+
+
 class Role(Protocol):
     """How a server relates to whoever started it."""
 
@@ -58,8 +66,12 @@ class Role(Protocol):
         """Set `stop` when there is a reason to stop other than a signal."""
         ...
 
-    def ready(self, config: Config, port: int, token: str, source: str) -> None:
-        """Requests are accepted at `port`."""
+    def joined_metrics(self, secret: str) -> AbstractAsyncContextManager[JoinMetrics | None]:
+        """What adds the metrics of the others at the same port. `secret` is that of the cluster."""
+        ...
+
+    def ready(self, config: Config, port: int, private_port: int, token: str, source: str) -> None:
+        """Requests are accepted at `port`, and those of other instances at `private_port` as well, if it is not 0."""
         ...
 
 
@@ -71,17 +83,34 @@ class Alone:
     def watch(self, stop: asyncio.Event) -> None:
         """Signals are enough."""
 
-    def ready(self, config: Config, port: int, token: str, source: str) -> None:
+    def joined_metrics(self, secret: str) -> AbstractAsyncContextManager[JoinMetrics | None]:
+        return nullcontext()
+
+    def ready(self, config: Config, port: int, private_port: int, token: str, source: str) -> None:
         show_banner(config, port, token, source)
 
 
-def run(config: Config, role: Role | None = None) -> int:
-    """Serve until told to stop. Returns the exit code."""
+def run(
+    config: Config,
+    role: Role | None = None,
+    *,
+    surroundings: Surroundings | None = None,
+    routes: MoreRoutes = lambda _: nullcontext(()),
+    around: Around = lambda app: app,
+) -> int:
+    """Serve until told to stop. Returns the exit code. `routes` are answered besides those of every server; `around` is
+    put around the application."""
     config = served(config)
-    return run_to_end(config, _serve(config, role or Alone()))
+    return run_to_end(config, _serve(config, role or Alone(), surroundings, routes, around))
 
 
-async def _serve(config: Config, role: Role) -> None:
+async def _serve(
+    config: Config,
+    role: Role,
+    surroundings: Surroundings | None,
+    routes: MoreRoutes,
+    around: Around,
+) -> None:
     config = within_descriptors(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -90,38 +119,40 @@ async def _serve(config: Config, role: Role) -> None:
     role.watch(stop)
     token, source = read_token(config)
     async with AsyncExitStack() as stack:
-        instance = await started(lambda: Instance(config), config, stack, stop)
+        instance = await started(lambda: Instance(config, surroundings=surroundings), config, stack, stop)
         if instance is None:
             return
-        api = api_of(config, instance, token, shared=role.is_worker)
+        api = dataclasses.replace(
+            api_of(config, instance, token, shared=role.is_worker),
+            join_metrics=await stack.enter_async_context(role.joined_metrics(instance.cluster_secret)),
+        )
         limits = limits_of(config)
-        # What exists now lives as long as the process: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(20_000, 20, 50)
-        local_address = ""
+        spare_collector()
+        private_port = 0
         if role.is_worker:
             own = dataclasses.replace(api, wake=partial(instance.receive_wake, shared=False))
             few = dataclasses.replace(limits, connections=min(PRIVATE_CONNECTIONS, max(8, limits.connections // 4)))
             private = await stack.enter_async_context(
                 listening(build_internal_app(own), host="127.0.0.1", port=0, limits=few, hosts=names_of(()))
             )
-            local_address = f"http://127.0.0.1:{private.port}"
+            private_port = private.port
         async with listening(
-            build_app(api),
+            around(build_app(api, await stack.enter_async_context(routes(instance)))),
             host=config.host,
             port=config.port,
             limits=limits,
             hosts=hosts_of(config),
             drain_seconds=config.drain_seconds,
             share_port=role.is_worker,
+            access_log=config.access_log,
         ) as listener:
+            local_address = f"http://127.0.0.1:{private_port}" if private_port else ""
             await instance.advertise(address=advertised(config, listener.port), local_address=local_address)
-            role.ready(config, listener.port, token, source)
+            role.ready(config, listener.port, private_port, token, source)
             await stop.wait()
             telemetry.info("stopping", calls_in_flight=instance.calls_in_flight)
             # First the listener drains, then the engine: both are bounded, and so is everything after them.
-            loop.call_later(2 * config.drain_seconds + STOP_SECONDS, abandon)
+            loop.call_later(config.drain_seconds + config.longest_drain_seconds + STOP_SECONDS, abandon)
     telemetry.info("stopped")
 
 
@@ -131,7 +162,10 @@ def api_of(config: Config, instance: Instance, token: str, *, shared: bool) -> A
         timers=instance.timers,
         jobs=instance.jobs,
         fetches=instance.fetches,
+        keys=instance.keys,
         namespaces=instance.namespaces,
+        delete_namespace=instance.delete_namespace,
+        reshard_namespace=instance.reshard_namespace,
         shards=instance.shards,
         instances=instance.instances,
         ready=instance.ready,

@@ -1,8 +1,9 @@
 """Several instances on one machine behind one port: each is a process, and this one looks after them.
 
 A worker gets its configuration on its standard input, so that no secret shows in a list of processes; the end of
-that input tells it that its supervisor is gone, so that no worker is left behind. It says "ready" on its output, and
-from then on gives a sign of life every second: one that is frozen keeps its share of the connections, so it is killed.
+that input tells it that its supervisor is gone, so that no worker is left behind. It says "ready" and its private port
+on its output, and from then on gives a sign of life every second: one that is frozen keeps its share of the
+connections, so it is killed. Each is told the private ports of all that are ready, whenever that changes.
 
 A worker that ends by itself is started again, after longer and longer pauses while it keeps failing. If no worker in
 its place was ever ready, the whole ends with its exit code: such a fault will not cure itself. If one was ready, the
@@ -19,20 +20,22 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring import telemetry
 from mainspring.api.listener import cannot_listen
 from mainspring.config import Config
 from mainspring.errors import ConfigError, MainspringError
+from mainspring.processes.neighbours import JoinMetrics, Neighbours
 from mainspring.processes.server import run
 from mainspring.processes.startup import EXIT_FAILED, give_up, read_token, served, show_banner
 
-READY: Final = b"ready\n"
+READY: Final = b"ready "
 SHORTEST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 30.0
 GOOD_LIFE_SECONDS: Final = 30.0
@@ -96,7 +99,10 @@ class Supervisor:
     def __init__(self, config: Config) -> None:
         """`config` names the port and the token that all workers have."""
         self._config = config
-        self._input = msgspec.json.encode(config)
+        self._inputs: dict[int, asyncio.StreamWriter] = {}
+        """Of the workers that are running, by their slots."""
+        self._ports: dict[int, int] = {}
+        """The private ones of those that are ready."""
         self._stop = asyncio.Event()
         self._ready: set[int] = set()
         self._exit_code = 0
@@ -137,24 +143,40 @@ class Supervisor:
             sys.executable, "-c", _WORK, stdin=PIPE, stdout=PIPE, start_new_session=True
         )
         assert worker.stdin is not None
-        worker.stdin.write(self._input + b"\n")  # and is left open: its end means that this process is gone
-        async with asyncio.TaskGroup() as tasks:
-            stopping = tasks.create_task(self._end_at_stop(slot, worker))
-            code = await self._watch(slot, worker)
-            stopping.cancel()
+        # It is left open: its end means that this process is gone.
+        worker.stdin.write(msgspec.json.encode(_Start(slot=slot, config=self._config)) + b"\n")
+        self._inputs[slot] = worker.stdin
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                stopping = tasks.create_task(self._end_at_stop(slot, worker))
+                code = await self._watch(slot, worker)
+                stopping.cancel()
+        finally:
+            del self._inputs[slot]
+            if self._ports.pop(slot, None) is not None:
+                self._introduce()
         return code
+
+    def _introduce(self) -> None:
+        """Tell all workers which of them are ready, and where."""
+        line = msgspec.json.encode(self._ports) + b"\n"
+        for written in self._inputs.values():
+            written.write(line)
 
     async def _end_at_stop(self, slot: int, worker: Process) -> None:
         await self._stop.wait()
         _send(worker, signal.SIGTERM)
-        await asyncio.sleep(self._config.drain_seconds + STOP_GRACE_SECONDS)
+        await asyncio.sleep(self._config.longest_drain_seconds + STOP_GRACE_SECONDS)
         telemetry.error("a worker did not stop and will be killed", worker=slot)
         _send(worker, signal.SIGKILL)
 
     async def _watch(self, slot: int, worker: Process) -> int:
         assert worker.stdout is not None
-        if await worker.stdout.readline() == READY:
+        said = await worker.stdout.readline()
+        if said.startswith(READY):
             self._ready.add(slot)
+            self._ports[slot] = int(said.removeprefix(READY))
+            self._introduce()
             if len(self._ready) == self._config.workers:
                 self.when_ready()
                 self.when_ready = _nothing
@@ -192,23 +214,42 @@ def _send(worker: Process, number: signal.Signals) -> None:
         worker.send_signal(number)
 
 
+class _Start(Struct, frozen=True, kw_only=True):
+    """What a worker is told first."""
+
+    slot: int
+    config: Config
+
+
 class _Worker:
     """The part of a server that a supervisor has started."""
 
     is_worker = True
 
+    def __init__(self, slot: int) -> None:
+        self._neighbours = Neighbours(slot)
+        self._said = b""
+        """By the supervisor, up to the end of a line that has not come."""
+
     def watch(self, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
 
         def read() -> None:
-            if not os.read(sys.stdin.fileno(), 1024):
+            said = os.read(sys.stdin.fileno(), 65_536)
+            if not said:
                 loop.remove_reader(sys.stdin.fileno())
                 stop.set()
+            *lines, self._said = (self._said + said).split(b"\n")
+            for line in lines:
+                self._neighbours.ports = msgspec.json.decode(line, type=dict[int, int])
 
         loop.add_reader(sys.stdin.fileno(), read)
 
-    def ready(self, config: Config, port: int, token: str, source: str) -> None:
-        os.write(sys.stdout.fileno(), READY)
+    def joined_metrics(self, secret: str) -> AbstractAsyncContextManager[JoinMetrics]:
+        return self._neighbours.asked(secret)
+
+    def ready(self, config: Config, port: int, private_port: int, token: str, source: str) -> None:
+        os.write(sys.stdout.fileno(), b"%b%d\n" % (READY, private_port))
         os.set_blocking(sys.stdout.fileno(), False)
         self._beat(asyncio.get_running_loop())
 
@@ -223,4 +264,5 @@ def work() -> None:
     line = bytearray()
     while not line.endswith(b"\n"):
         line += os.read(sys.stdin.fileno(), 1)
-    sys.exit(run(msgspec.json.decode(line, type=Config), _Worker()))
+    start = msgspec.json.decode(line, type=_Start)
+    sys.exit(run(start.config, _Worker(start.slot)))

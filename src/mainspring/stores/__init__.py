@@ -57,6 +57,8 @@ def store_from_url(url: str, *, clock: Clock) -> Store:
     postgresql://  mysql://  mongodb://  mongodb+srv://  cassandra://  dynamodb://
     redis://  rediss://  for records only; see `timer_store_from_url`
     """
+    if not isinstance(url, str):
+        raise ConfigError(f"Expected a store URL such as sqlite:///app.db, got {url!r:.100}")
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "sqlite":
         path = rest.removeprefix("/")

@@ -10,6 +10,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 GROUP_BYTES: Final = 1_000_000
 """How much is worked on together, unless the database sets another bound. One request is allowed whatever its size."""
 LARGE_BYTES: Final = 65_536
+LARGE_ITEMS: Final = 200
+"""A request with more items or more bytes than this is large."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -77,7 +79,7 @@ class GroupQueue(Generic[R]):
 
     def add(self, request: R) -> None:
         size = request.size
-        is_large = size > LARGE_BYTES and not self._room.in_order
+        is_large = (size > LARGE_BYTES or request.weight > LARGE_ITEMS) and not self._room.in_order
         (self._large if is_large else self._small).append((request, size))
 
     def next_group(self) -> list[R]:

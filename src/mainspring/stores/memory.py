@@ -11,17 +11,33 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice
+from typing import ClassVar
 
 from mainspring.clock import Clock
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
+from mainspring.store import (
+    Begin,
+    DuePage,
+    Finish,
+    ListPage,
+    Position,
+    Put,
+    RecordPut,
+    Remove,
+    TimerFilter,
+    Verdict,
+    look_rows,
+    next_version,
+)
 from mainspring.stores import rules
-from mainspring.stores.pages import filling, fitting, weight_of
+from mainspring.stores.pages import PageBuilder, Part, filling, fitting, weight_of
 from mainspring.unreadable import Unreadable
 
 
 class MemoryStore:
     """A `Store` without a database."""
+
+    finishes_with_records: ClassVar = True
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,17 +68,22 @@ class MemoryStore:
         """Rows are kept as they are, so all of them can be read."""
         return [None for _ in keys]
 
-    async def list_timers(
-        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
-    ) -> list[Timer]:
-        behind = (self._behind(shard_id, after) for shard_id in set(shards))
-        timers = (self._timers[TimerKey(shard_id, position.uuid)] for position, shard_id in merge(*behind))
-        page = list(islice((timer for timer in timers if where.matches(timer)), limit))
-        return page[: fitting(map(weight_of, page))]
+    async def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> ListPage:
+        if limit <= 0:
+            return ListPage([], None)
+        start, end = where.part_after(after)
+        parts = [self._part(shard_id, start, end) for shard_id in set(shards)]
+        look = look_rows(1) if where.is_selective else limit
+        looked = list(islice(merge(*parts), look))
+        page = PageBuilder(limit, looked[-1][0] if len(looked) == look else None)
+        timers = [self._timers[TimerKey(shard_id, position.uuid)] for position, shard_id in looked]
+        page.add(Part([timer for timer in timers if where.matches(timer)], None, is_full=False))
+        return page.page
 
-    def _behind(self, shard_id: int, after: Position) -> Iterator[tuple[Position, int]]:
+    def _part(self, shard_id: int, start: Position, end: Position) -> Iterator[tuple[Position, int]]:
         due = self._due.get(shard_id, [])
-        return ((position, shard_id) for position in islice(due, bisect_right(due, after), None))
+        places = range(bisect_right(due, start), bisect_right(due, end))
+        return ((due[place], shard_id) for place in places)
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
         due = self._due.get(shard_id, [])
@@ -137,14 +158,25 @@ class MemoryStore:
     def _finish(self, item: Finish) -> Verdict:
         key = item.key if item.change is None else item.change.key
         row = self._row(key)
-        verdict = rules.finish(item, fence=self._shard(item.key.shard_id).version, row=row)
+        fence = self._shard(item.key.shard_id).version
+        put = item.record
+        if put is not None and fence == item.fence and self._version(put) != put.expect:
+            return Verdict.STALE
+        verdict = rules.finish(item, fence=fence, row=row)
         if verdict is Verdict.APPLIED:
             self._apply(key, row)
+            if put is not None:
+                written = Record(put.key, put.value, next_version(put.expect, 1), put.expires_at)
+                self._records[put.collection][put.key] = written
             if item.attempt is not None:
                 attempts = self._history[item.key.shard_id].setdefault(item.key.uuid, [])
                 if item.attempt not in attempts:  # the same attempt reported twice is one entry
                     insort(attempts, item.attempt, key=_started)
         return verdict
+
+    def _version(self, put: RecordPut) -> int:
+        present = self._present(put.collection, put.key, now=put.now)
+        return 0 if present is None else present.version
 
     # Shards
 
@@ -169,6 +201,12 @@ class MemoryStore:
     # Records
 
     async def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
+        return self._present(collection, key, now=now)
+
+    async def get_records(self, wanted: Sequence[tuple[str, str]], *, now: int) -> list[Record | None]:
+        return [self._present(collection, key, now=now) for collection, key in wanted]
+
+    def _present(self, collection: str, key: str, *, now: int) -> Record | None:
         record = self._records[collection].get(key)
         if record is not None and record.expires_at is not None and record.expires_at <= now:
             del self._records[collection][key]

@@ -1,7 +1,9 @@
 """A page of timers: in due order over several shards, bounded in number and in bytes, past rows that cannot be read.
 
 A store reads its shards in parts. Each part says where it stopped, if that was before the end of the shard, and nothing
-after the first such position belongs to the page, because another part may have a row in between.
+after the first such position belongs to the page, because another part may have a row in between. A list that has to
+look at rows to know whether they match stops at a horizon: the first position before which some shard has as many rows
+as one page looks through.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mainspring.model import Timer
-from mainspring.store import PAGE_BYTES, Position
+from mainspring.store import PAGE_BYTES, ListPage, Position
 from mainspring.stores.sizes import ROW_BYTES
 
 
@@ -28,11 +30,11 @@ class Part(NamedTuple):
 
 
 class PageBuilder:
-    """What a list gathers. When there is room for no more, it ends at its last row."""
+    """What a list gathers up to a horizon, if it has one. When there is room for no more, it ends at its last row."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, horizon: Position | None = None) -> None:
         self.timers: list[Timer] = []
-        self.end: Position | None = None
+        self.end = horizon
         self._limit = limit
 
     def add(self, part: Part) -> None:
@@ -47,9 +49,8 @@ class PageBuilder:
             self.end = position_of(self.timers[-1])
 
     @property
-    def is_over(self) -> bool:
-        """Whether there is nothing more to look for: some rows were found, or there are none at all."""
-        return bool(self.timers) or self.end is None
+    def page(self) -> ListPage:
+        return ListPage(self.timers, self.end)
 
 
 def position_of(timer: Timer) -> Position:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import Begin, Finish, Put, Remove, Verdict
+from mainspring.store import Begin, Finish, Put, RecordPut, Remove, Verdict, next_version
 from mainspring.stores import rules
 from mainspring.stores.groups import Item, Items, Request
 
@@ -44,7 +44,7 @@ class FinishAttempts(Batch[Finish]):
 
     @property
     def size(self) -> int:
-        return sum(_payload_bytes(item.change) for item in self.items)
+        return sum(_payload_bytes(item.change) + _record_bytes(item.record) for item in self.items)
 
 
 class ClaimShards(Batch[Shard]):
@@ -132,6 +132,8 @@ class Plan:
         """Rows, records and shards that somebody's open transaction holds: they are left alone."""
         self.expected: set[RowKey | RecordKey] = set()
         """Rows and records that a request expects to exist."""
+        self.records_as_of: list[int] = []
+        """The `now` of each change of a record."""
         for request in requests:
             self._name(request)
 
@@ -149,15 +151,21 @@ class Plan:
                     self.shards[finish.key.shard_id] = Shard(finish.key.shard_id)
                     if finish.change is not None:
                         self._name_row(finish.change.key, finish.change.expect)
+                    if finish.record is not None:
+                        self._name_record((finish.record.collection, finish.record.key), finish.record)
             case ClaimShards(items=claims) | ReleaseShards(items=claims):
                 for claim in claims:
                     self.shards[claim.shard_id] = Shard(claim.shard_id)
             case PutRecord(key=key) | DeleteRecord(key=key):
-                self.records[key] = StoredRecord()
-                if request.expect:
-                    self.expected.add(key)
+                self._name_record(key, request)
             case PruneHistory():
                 pass
+
+    def _name_record(self, key: RecordKey, change: PutRecord | DeleteRecord | RecordPut) -> None:
+        self.records[key] = StoredRecord()
+        self.records_as_of.append(change.now)
+        if change.expect:
+            self.expected.add(key)
 
     def _name_row(self, key: TimerKey, expect: int) -> None:
         self.rows[key.shard_id, key.uuid] = Row()
@@ -197,10 +205,23 @@ class Plan:
 
     def _finish(self, item: Finish) -> Verdict:
         row = None if item.change is None else self._row(item.change.key)
-        verdict = rules.finish(item, fence=self._fence(item.key.shard_id), row=row)
-        if verdict is Verdict.APPLIED and item.attempt is not None:
-            self.history.append((item.key, item.attempt))
+        fence = self._fence(item.key.shard_id)
+        if item.record is not None and fence == item.fence and not self._is_as_expected(item.record):
+            return Verdict.STALE
+        verdict = rules.finish(item, fence=fence, row=row)
+        if verdict is Verdict.APPLIED:
+            if item.attempt is not None:
+                self.history.append((item.key, item.attempt))
+            if item.record is not None:
+                self._put_with_row(item.record)
         return verdict
+
+    def _is_as_expected(self, record: RecordPut) -> bool:
+        return self.records[record.collection, record.key].version_at(record.now) == record.expect
+
+    def _put_with_row(self, put: RecordPut) -> None:
+        record = Record(put.key, put.value, next_version(put.expect, 1), put.expires_at)
+        self.records[put.collection, put.key] = StoredRecord(record.version, record.expires_at, record)
 
     def _claim(self, claim: Shard) -> Verdict:
         return self._own(claim, rules.claim)
@@ -274,6 +295,10 @@ class Plan:
 
     def removed_records(self) -> list[RecordKey]:
         return [key for key, record in self.records.items() if record.removed]
+
+
+def _record_bytes(record: RecordPut | None) -> int:
+    return 0 if record is None else len(record.value)
 
 
 def _payload_bytes(change: Put | Remove | None) -> int:

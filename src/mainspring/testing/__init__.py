@@ -2,8 +2,12 @@
 
 For programs:
 
-    fake_client  a Mainspring for unit tests: no network, no disk, and nothing is ever called
-    target       a local HTTP server to be called, which answers as it is told
+    emulated         a whole Mainspring in virtual time
+    emulated_thread  the same for tests without an event loop: what the fixture `mainspring` gives
+    outside_world    who answers its calls, as the test says
+    fake_client      a Mainspring for unit tests: no network, no disk, and nothing is ever called
+    target           a local HTTP server to be called, which answers as it is told
+    in_process       requests to an application of this process
 
 For stores:
 

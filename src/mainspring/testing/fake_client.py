@@ -11,9 +11,7 @@ generations and paging are the product's own. Timers stay as they were written: 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import mainspring
 from mainspring.api.app import Api, all_routes, build_app
@@ -27,6 +25,7 @@ from mainspring.cluster.instance import Instance
 from mainspring.cluster.surroundings import Surroundings
 from mainspring.config import Config
 from mainspring.delivery.call import Call, Reply
+from mainspring.testing.in_process import reply_of
 
 URL = "http://fake.invalid"
 TOKEN = "fake"  # noqa: S105  (opens nothing but the fake)
@@ -44,7 +43,10 @@ class FakeMainspring:
             timers=self._instance.timers,
             jobs=self._instance.jobs,
             fetches=self._instance.fetches,
+            keys=self._instance.keys,
             namespaces=self._instance.namespaces,
+            delete_namespace=self._instance.delete_namespace,
+            reshard_namespace=self._instance.reshard_namespace,
             shards=self._instance.shards,
             instances=self._instance.instances,
             ready=_ready,
@@ -68,7 +70,7 @@ class FakeMainspring:
 
     async def send(self, call: Call) -> Reply:
         """What the API answers to exactly these bytes."""
-        return await _answer(self._app, call)
+        return await reply_of(self._app, call)
 
     def openapi(self) -> dict[str, Any]:
         """The description of the API."""
@@ -90,7 +92,7 @@ class _AsyncFake(AsyncTransport):
         """Nothing to open, so a client need not be opened either."""
 
     async def send(self, call: Call) -> Reply:
-        return await _answer(self._app, call)
+        return await reply_of(self._app, call)
 
 
 class _SyncFake(SyncTransport):
@@ -102,37 +104,7 @@ class _SyncFake(SyncTransport):
         """Nothing to open, so a client need not be opened either."""
 
     def send(self, call: Call) -> Reply:
-        return asyncio.run(_answer(self._app, call))
-
-
-async def _answer(app: AsgiApp, call: Call) -> Reply:
-    headers = [(name.encode(), value.encode()) for name, value in call.headers]
-    scope = {
-        "type": "http",
-        "method": call.method,
-        "path": urlsplit(call.url).path,
-        "headers": [*headers, (b"content-length", b"%d" % len(call.body))],
-    }
-    sent: list[MutableMapping[str, Any]] = []
-
-    async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.request", "body": call.body, "more_body": False}
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        sent.append(message)
-
-    await app(scope, receive, send)
-    head, body = sent
-    return Reply(
-        status=head["status"],
-        headers={name.decode(): value.decode() for name, value in head["headers"]},
-        body=body["body"],
-        truncated=False,
-        problem="",
-        detail="",
-        sent=True,
-        duration_ms=0,
-    )
+        return asyncio.run(reply_of(self._app, call))
 
 
 async def _ready() -> None:

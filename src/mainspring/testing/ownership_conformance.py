@@ -11,7 +11,9 @@ from mainspring.store import (
     START,
     Begin,
     Finish,
+    FinishesWithRecords,
     Put,
+    RecordPut,
     Remove,
     Store,
     TimerFilter,
@@ -157,6 +159,40 @@ class AttemptConformance:
         assert await store.finish([Finish(a.key, 1, None, attempt(1)), Finish(a.key, 1, None, None)]) == [APPLIED] * 2
         assert await store.history(a.key) == [attempt(1)]
         assert await store.get([a.key]) == before
+
+    async def test_a_record_is_written_with_the_end_of_an_attempt_or_neither_is(self, store: Store) -> None:
+        """Where the store offers that."""
+        if not isinstance(store, FinishesWithRecords):
+            return
+        good, late, changed = await self.begun(store, timer("good"), timer("late"), timer("changed"))
+        written = [
+            await store.put_record("c", name, b"old", expect=0, now=NOW) for name in ("good", "late", "changed", "gone")
+        ]
+        assert None not in written
+        await store.put_record("c", "late", b"newer", expect=1, now=NOW)
+        await store.write([Put(changed, 2)])
+
+        def put(key: str, *, expect: int = 1, value: bytes = b"new") -> RecordPut:
+            return RecordPut(collection="c", key=key, value=value, expect=expect, now=NOW, expires_at=NOW + DAY)
+
+        items = [
+            Finish(good.key, 1, Remove(good.key, 2), None, put("good")),
+            Finish(late.key, 1, Remove(late.key, 2), attempt(), put("late")),
+            Finish(changed.key, 1, Remove(changed.key, 2), None, put("changed")),
+            Finish(key_of("gone"), 1, None, None, put("gone")),
+            Finish(key_of("gone"), 7, None, None, put("gone", expect=2)),
+            Finish(key_of("gone"), 1, None, None, put("fresh", expect=0)),
+            Finish(key_of("gone"), 1, None, None, put("fresh", expect=1, value=b"newer")),
+        ]
+        assert await store.finish(items) == [APPLIED, STALE, STALE, APPLIED, FENCED, APPLIED, APPLIED]
+        assert [row is None for row in await store.get([good.key, late.key, changed.key])] == [True, False, False]
+        assert await store.history(late.key) == []
+        found = [await store.get_record("c", name, now=NOW) for name in ("good", "late", "changed", "gone", "fresh")]
+        assert [(record.value, record.version) for record in found if record] == [
+            (b"new", 2), (b"newer", 2), (b"old", 1), (b"new", 2), (b"newer", 2),
+        ]  # fmt: skip
+        assert await store.get_record("c", "good", now=NOW + DAY) is None
+        assert await store.finish(items[:1]) == [STALE]
 
     async def test_a_finish_that_is_repeated_is_stale_and_leaves_one_entry(self, store: Store) -> None:
         removed, moved = await self.begun(store, timer("removed"), timer("moved"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from mainspring.model import LAST_VERSION, Record
-from mainspring.store import RecordStore, ends_scan
+from mainspring.store import ReadsManyRecords, RecordStore, ends_scan
 from mainspring.testing.timer_samples import NOW, ODD_TEXTS
 
 
@@ -23,6 +23,26 @@ class RecordStoreConformance:
             written = await store.put_record("c", f"k{n}", value, expect=0, now=NOW, expires_at=NOW + 1)
             assert written == Record(f"k{n}", value, 1, NOW + 1)
             assert await store.get_record("c", f"k{n}", now=NOW) == written
+
+    async def test_many_records_are_read_as_each_of_them_is(self, store: RecordStore) -> None:
+        """Where the store offers that."""
+        if not isinstance(store, ReadsManyRecords):
+            return
+        values = {
+            ("c", "a"): b"1",
+            ("d", "a"): b"2",
+            ("c", "b"): b"x" * 300_000,
+            ("c", "gone"): b"",
+            ("d", "\u00e4"): b"",
+        }
+        for (collection, key), value in values.items():
+            expires_at = NOW + (0 if key == "gone" else 9)
+            await store.put_record(collection, key, value, expect=0, now=NOW - 1, expires_at=expires_at)
+        wanted = [*values, ("c", "never"), ("c", "a")]
+        each = [await store.get_record(collection, key, now=NOW) for collection, key in wanted]
+        assert await store.get_records(wanted, now=NOW) == each
+        assert sum(record is None for record in each) == 2
+        assert await store.get_records([], now=NOW) == []
 
     async def test_a_record_that_was_never_written_does_not_exist(self, store: RecordStore) -> None:
         assert await store.get_record("c", "k", now=NOW) is None

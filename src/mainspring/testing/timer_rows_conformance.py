@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from mainspring.model import FOREVER, LastOutcome, Result, RetryPolicy, Shard, State, Timer
 from mainspring.store import (
     BATCH_LIMIT,
+    END,
     START,
     Begin,
     Finish,
     Position,
     Put,
+    ReadsManyShards,
     Remove,
     Store,
     TimerFilter,
     Verdict,
+    timer_pages,
 )
 from mainspring.testing.timer_samples import NOW, ODD_TEXTS, create, key_of, timer
+
+if TYPE_CHECKING:
+    import pytest
 
 APPLIED, STALE, FENCED = Verdict.APPLIED, Verdict.STALE, Verdict.FENCED
 EVERYTHING = TimerFilter()
@@ -68,7 +75,7 @@ class WriteConformance:
     async def test_values_come_back_as_what_they_are_and_not_as_types_of_a_driver(self, store: Store) -> None:
         await create(store, timer("a", due_at=NOW))
         page = await store.load_due(0, until=NOW, after=START, limit=1)
-        listed = await store.list_timers([0], EVERYTHING, after=START, limit=1)
+        listed = (await store.list_timers([0], EVERYTHING, after=START, limit=1)).timers
         for row in (*page.timers, *listed, *await store.get([key_of("a")])):
             assert row is not None
             numbers = (row.shard_id, row.due_at, row.attempts, row.generation, row.version, row.fence)
@@ -80,7 +87,7 @@ class WriteConformance:
         await create(store, timer("a", due_at=NOW))
         for version, due_at in enumerate((NOW + 5, NOW - 5, FOREVER, NOW), start=1):
             assert await store.write([Put(timer("a", due_at=due_at), version)]) == [APPLIED]
-            listed = await store.list_timers([0], EVERYTHING, after=START, limit=10)
+            listed = (await store.list_timers([0], EVERYTHING, after=START, limit=10)).timers
             assert [(row.due_at, row.version) for row in listed] == [(due_at, version + 1)]
             assert await store.get([key_of("a")]) == listed
 
@@ -123,7 +130,7 @@ class WriteConformance:
             Put(timer("a", due_at=NOW + 4), 0),
         ]
         assert await store.write(changes) == [APPLIED, APPLIED, STALE, APPLIED, APPLIED, STALE]
-        assert await store.list_timers([0], EVERYTHING, after=START, limit=9) == [timer("a", due_at=NOW + 3)]
+        assert (await store.list_timers([0], EVERYTHING, after=START, limit=9)).timers == [timer("a", due_at=NOW + 3)]
 
     async def test_a_row_is_named_by_shard_and_uuid(self, store: Store) -> None:
         here, there = timer("a", shard_id=1), timer("a", shard_id=2)
@@ -144,7 +151,7 @@ class WriteConformance:
         assert await store.shards([]) == []
         assert await store.claim_shards([]) == []
         assert await store.release_shards([]) == []
-        assert await store.list_timers([], EVERYTHING, after=START, limit=9) == []
+        assert (await store.list_timers([], EVERYTHING, after=START, limit=9)).timers == []
 
     async def test_a_full_batch_is_written(self, store: Store) -> None:
         timers = await create(store, *(timer(f"t{n}", shard_id=n % 7, due_at=NOW + n % 13) for n in range(BATCH_LIMIT)))
@@ -162,7 +169,7 @@ class WriteConformance:
         ]
         await create(store, *rows)
         assert await store.get([row.key for row in rows]) == rows
-        assert await store.list_timers([0], EVERYTHING, after=START, limit=99) == rows
+        assert (await store.list_timers([0], EVERYTHING, after=START, limit=99)).timers == rows
         assert (await store.load_due(0, until=FOREVER, after=START, limit=99)).timers == rows
 
     async def test_payloads_are_passed_on_byte_for_byte(self, store: Store) -> None:
@@ -185,7 +192,7 @@ class WriteConformance:
         verdicts = await asyncio.gather(*(store.write([Put(row, 0)]) for row in contenders))
         winners = [row for row, verdict in zip(contenders, verdicts, strict=True) if verdict == [APPLIED]]
         assert len(winners) == 1
-        assert await store.list_timers([0], EVERYTHING, after=START, limit=99) == winners
+        assert (await store.list_timers([0], EVERYTHING, after=START, limit=99)).timers == winners
 
     async def test_of_concurrent_changes_of_one_version_exactly_one_wins(self, store: Store) -> None:
         await create(store, timer("a"))
@@ -203,30 +210,94 @@ class ListConformance:
     """list_timers"""
 
     async def ids(self, store: Store, where: TimerFilter, *shards: int) -> set[str]:
-        return {row.timer_id for row in await store.list_timers(shards or [0], where, after=START, limit=999)}
+        return {row.timer_id for row in (await store.list_timers(shards or [0], where, after=START, limit=999)).timers}
 
     async def test_timers_are_listed_in_due_order_across_shards(self, store: Store) -> None:
         rows = [timer(f"t{n}", shard_id=n % 5, due_at=NOW + n * 37 % 11) for n in range(60)]
         await create(store, *rows)
         expected = sorted((row for row in rows if row.shard_id != 3), key=_position)
-        assert await store.list_timers([4, 0, 2, 1], EVERYTHING, after=START, limit=99) == expected
+        assert (await store.list_timers([4, 0, 2, 1], EVERYTHING, after=START, limit=99)).timers == expected
 
     async def test_pages_follow_each_other_without_gap_or_repeat(self, store: Store) -> None:
         rows = [timer(f"t{n}", shard_id=n % 3, due_at=NOW + n % 4) for n in range(50)]
         await create(store, *rows)
         for limit in (1, 7, 50, 51):
             seen: list[Timer] = []
-            while True:
-                after = _position(seen[-1]) if seen else START
-                page = await store.list_timers(range(3), EVERYTHING, after=after, limit=limit)
+            after: Position | None = START
+            while after is not None and len(seen) <= len(rows):
+                page, after = await store.list_timers(range(3), EVERYTHING, after=after, limit=limit)
+                assert len(page) <= limit
+                assert after is None or after == _position(page[-1])
                 seen += page
-                if not page or len(seen) > len(rows):
-                    break
             assert seen == sorted(rows, key=_position)
+
+    async def test_a_list_may_also_go_on_behind_any_of_its_rows(self, store: Store) -> None:
+        rows = await create(store, *(timer(f"t{n}", shard_id=n % 3, due_at=NOW + n % 4) for n in range(20)))
+        rows = sorted(rows, key=_position)
+        for index, row in enumerate(rows):
+            page = await store.list_timers(range(3), EVERYTHING, after=_position(row), limit=4)
+            assert page.timers == rows[index + 1 : index + 5]
+
+    async def test_a_page_looks_through_a_bounded_number_of_rows_and_says_where_the_list_goes_on(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("mainspring.store.LOOK_ROWS", 30)
+        monkeypatch.setattr("mainspring.store.LOOK_SHARD_ROWS", 2)
+        rows = [
+            timer(f"{'ab'[n % 97 == 96]}{n}", shard_id=n % 3, due_at=NOW + n // 5, labels={"at": str(n // 100)})
+            for n in range(300)
+        ]
+        await create(store, *rows)
+        filters = (TimerFilter(id_prefix="b"), TimerFilter(labels=(("at", "2"),)), TimerFilter(states=(State.PARKED,)))
+        for where in filters:
+            for limit in (1, 7, 99):
+                seen: list[Timer] = []
+                pages = 0
+                after: Position | None = START
+                while after is not None and pages < 999:
+                    page, end = await store.list_timers(range(3), where, after=after, limit=limit)
+                    assert all(after < _position(row) for row in page)
+                    assert end is None or end > after
+                    seen += page
+                    pages += 1
+                    after = end
+                assert seen == sorted((row for row in rows if where.matches(row)), key=_position)
+                assert pages >= 200 // 30
+
+    async def test_a_list_over_many_shards_of_which_few_have_rows_gets_on(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("mainspring.store.LOOK_ROWS", 30)
+        monkeypatch.setattr("mainspring.store.LOOK_SHARD_ROWS", 2)
+        rows = await create(
+            store, *(timer(f"{'ab'[n % 20 == 19]}{n}", shard_id=5 + n % 2, due_at=NOW + n) for n in range(100))
+        )
+        for where in (TimerFilter(id_prefix="b"), EVERYTHING):
+            seen: list[Timer] = []
+            pages = 0
+            after: Position | None = START
+            while after is not None and pages < 999:
+                page, after = await store.list_timers(range(40), where, after=after, limit=50)
+                seen += page
+                pages += 1
+            assert seen == [row for row in rows if where.matches(row)]
+            assert pages <= 2 + 100 // 2  # at least the least number of rows of one shard
+
+    async def test_a_due_range_bounds_what_is_looked_through(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("mainspring.store.LOOK_ROWS", 30)
+        monkeypatch.setattr("mainspring.store.LOOK_SHARD_ROWS", 2)
+        await create(store, *(timer(f"a{n}", shard_id=n % 3, due_at=NOW + n) for n in range(300)))
+        b, c = await create(store, timer("b", due_at=NOW + 150), timer("c", due_at=FOREVER, state=State.PARKED))
+        middle = TimerFilter(id_prefix="b", due_from=NOW + 148, due_to=NOW + 153)
+        assert await store.list_timers(range(3), middle, after=START, limit=9) == ([b], None)
+        end = TimerFilter(states=(State.PARKED,), due_from=FOREVER)
+        assert await store.list_timers(range(3), end, after=START, limit=9) == ([c], None)
 
     async def test_filters_apply_before_the_limit(self, store: Store) -> None:
         await create(store, *(timer(f"{'ab'[n >= 40]}{n}", due_at=NOW + n, shard_id=n % 2) for n in range(44)))
-        page = await store.list_timers([0, 1], TimerFilter(id_prefix="b"), after=START, limit=3)
+        page = (await store.list_timers([0, 1], TimerFilter(id_prefix="b"), after=START, limit=3)).timers
         assert [row.timer_id for row in page] == ["b40", "b41", "b42"]
 
     async def test_filter_by_state(self, store: Store) -> None:
@@ -271,11 +342,11 @@ class ListConformance:
         where = TimerFilter(
             states=(State.RETRYING,), id_prefix="a", labels=(("k", "v"),), due_from=NOW + 1, due_to=NOW + 2
         )
-        assert await store.list_timers([0], where, after=START, limit=9) == [match]
+        assert (await store.list_timers([0], where, after=START, limit=9)).timers == [match]
 
     async def test_parked_timers_are_listed_last(self, store: Store) -> None:
         await create(store, timer("p", due_at=FOREVER, state=State.PARKED), timer("a", due_at=NOW))
-        listed = await store.list_timers([0], EVERYTHING, after=START, limit=9)
+        listed = (await store.list_timers([0], EVERYTHING, after=START, limit=9)).timers
         assert [row.timer_id for row in listed] == ["a", "p"]
 
 
@@ -308,7 +379,7 @@ class DueConformance:
         rows = [timer(name, due_at=at) for name, at in (("a", EARLIEST), ("b", EARLIEST + 1), ("c", -1))]
         await create(store, *rows)
         assert (await store.load_due(0, until=NOW, after=START, limit=9)).timers == rows
-        assert await store.list_timers([0], EVERYTHING, after=START, limit=9) == rows
+        assert (await store.list_timers([0], EVERYTHING, after=START, limit=9)).timers == rows
 
     async def test_the_cursor_goes_on_behind_a_position(self, store: Store) -> None:
         rows = sorted(await create(store, *(timer(f"t{n}", due_at=NOW + n % 3) for n in range(30))), key=_position)
@@ -345,6 +416,31 @@ class DueConformance:
         rows = await create(store, *(timer(state.value, state=state) for state in State))
         page = await store.load_due(0, until=NOW, after=START, limit=9)
         assert page.timers == sorted(rows, key=_position)
+
+    async def test_many_shards_are_read_at_once_as_each_would_be_by_itself(self, store: Store) -> None:
+        if not isinstance(store, ReadsManyShards):
+            return  # nobody asks it to
+        rows = [timer(f"t{n}", shard_id=n % 5, due_at=NOW + n // 5 % 4) for n in range(60)]
+        rows += [timer("p", shard_id=5, due_at=FOREVER, state=State.PARKED), timer("l", shard_id=6, due_at=NOW + 9)]
+        await create(store, *rows)
+        first = min((row for row in rows if row.shard_id == 3), key=_position)
+        places = [(6, START), (3, _position(first)), (0, START), (5, START), (2, END), (7, START), (4, START)]
+        for until, limit in ((NOW + 2, 99), (NOW + 9, 4), (NOW - 1, 9), (FOREVER - 1, 12), (NOW + 3, 1)):
+            each = [await store.load_due(shard_id, until=until, after=after, limit=limit) for shard_id, after in places]
+            assert await store.load_due_of(places, until=until, limit=limit) == each
+        assert await store.load_due_of([], until=NOW, limit=9) == []
+
+    async def test_large_rows_of_many_shards_are_read_at_once_or_left_to_be_read_one_by_one(self, store: Store) -> None:
+        if not isinstance(store, ReadsManyShards):
+            return
+        large = f'"{"x" * 300_000}"'
+        for shard_id in range(40):
+            await create(store, timer(f"t{shard_id}", shard_id=shard_id, payload=large))
+        places = [(shard_id, START) for shard_id in range(40)]
+        pages = await store.load_due_of(places, until=NOW, limit=9)
+        for (shard_id, after), page in zip(places, pages, strict=True):
+            assert page in (None, await store.load_due(shard_id, until=NOW, after=after, limit=9))
+        assert 0 < sum(page is not None for page in pages) < 40
 
     async def test_the_earliest_instant_of_each_shard_is_told_in_the_order_that_was_asked(self, store: Store) -> None:
         await create(store, timer("a", due_at=NOW + 5), timer("b", due_at=NOW + 3))
@@ -391,7 +487,7 @@ class LargePagesConformance:
         for start in range(0, len(rows), 20):
             await create(store, *rows[start : start + 20])
         listed: list[Timer] = []
-        while page := await store.list_timers([0, 1], EVERYTHING, after=_end_of(listed), limit=999):
+        async for page in timer_pages(store, [0, 1], EVERYTHING, limit=999):
             assert len(page) < 120
             listed += page
         assert listed == rows
@@ -406,7 +502,7 @@ class LargePagesConformance:
     async def test_a_row_that_is_larger_than_a_page_is_a_page(self, store: Store) -> None:
         rows = [timer(f"t{n}", due_at=NOW + n, payload=f'"{"x" * 130_000}"') for n in range(3)]
         await create(store, *rows)
-        assert await store.list_timers([0], EVERYTHING, after=START, limit=1) == rows[:1]
+        assert (await store.list_timers([0], EVERYTHING, after=START, limit=1)).timers == rows[:1]
 
 
 def _end_of(rows: list[Timer]) -> Position:

@@ -12,7 +12,20 @@ from __future__ import annotations
 from typing import Protocol
 
 from mainspring.model import FOREVER, Shard, TimerKey
-from mainspring.store import START, Begin, Finish, Position, Put, Remove, Store, TimerFilter, Verdict, look
+from mainspring.store import (
+    START,
+    Begin,
+    Finish,
+    Position,
+    Put,
+    ReadsManyShards,
+    Remove,
+    Store,
+    TimerFilter,
+    Verdict,
+    look,
+    timer_pages,
+)
 from mainspring.testing.timer_samples import NOW, attempt, create, key_of, timer
 from mainspring.unreadable import Unreadable
 
@@ -44,7 +57,7 @@ class UnreadableRowsConformance:
             assert page.timers == good
             assert page.next_due_at is None
             for where in (EVERYTHING, TimerFilter(labels=(("k", "v"),)), TimerFilter(id_prefix=what)):
-                assert await store.list_timers([0], where, after=START, limit=9) == good
+                assert (await store.list_timers([0], where, after=START, limit=9)).timers == good
             assert await store.write([Remove(row.key, row.version) for row in good]) == [APPLIED] * 2
             [found] = await store.damaged([bad.key])
             assert found is not None
@@ -59,9 +72,9 @@ class UnreadableRowsConformance:
         for limit in (1, 2, 5):
             page = await store.load_due(0, until=NOW + 9, after=START, limit=limit)
             assert page.timers == [good]
-            assert await store.list_timers([0, 1], EVERYTHING, after=START, limit=limit) == [good]
+            assert [page async for page in timer_pages(store, [0, 1], EVERYTHING, limit=limit)] == [[good]]
         behind = Position(good.due_at, good.uuid)
-        assert await store.list_timers([0, 1], EVERYTHING, after=behind, limit=2) == []
+        assert (await store.list_timers([0, 1], EVERYTHING, after=behind, limit=2)).timers == []
 
     async def test_rows_that_cannot_be_read_are_never_due_again_and_again(self, store: Store, spoil: Spoil) -> None:
         await create(store, *(timer(f"bad{n}", due_at=NOW + n) for n in range(3)), timer("later", due_at=NOW + 50))
@@ -69,6 +82,9 @@ class UnreadableRowsConformance:
             await spoil.timer(key_of(f"bad{n}"), "detail")
         for limit in (1, 2, 3, 9):
             assert await store.load_due(0, until=NOW + 9, after=START, limit=limit) == ([], NOW + 50)
+            if isinstance(store, ReadsManyShards):
+                pages = await store.load_due_of([(0, START), (1, START)], until=NOW + 9, limit=limit)
+                assert pages == [None, ([], None)]
 
     async def test_all_rows_of_a_list_are_found_beside_such_rows(self, store: Store, spoil: Spoil) -> None:
         rows = [timer(f"t{n}", shard_id=n % 3, due_at=NOW + n // 2) for n in range(30)]
@@ -77,12 +93,8 @@ class UnreadableRowsConformance:
             await spoil.timer(row.key, "detail")
         good = sorted((row for row in rows if row not in rows[::4]), key=lambda row: (row.due_at, row.uuid))
         for limit in (1, 2, 7, 99):
-            found = []
-            after = START
-            while page := await store.list_timers(range(3), EVERYTHING, after=after, limit=limit):
-                found += page
-                after = Position(page[-1].due_at, page[-1].uuid)
-            assert found == good
+            pages = [page async for page in timer_pages(store, range(3), EVERYTHING, limit=limit)]
+            assert [row for page in pages for row in page] == good
 
     async def test_such_a_row_is_told_of_with_the_version_by_which_it_is_replaced(
         self, store: Store, spoil: Spoil
@@ -108,7 +120,7 @@ class UnreadableRowsConformance:
     async def test_parked_rows_are_listed_beside_one_that_cannot_be_read(self, store: Store, spoil: Spoil) -> None:
         await create(store, timer("a", due_at=FOREVER), timer("b", due_at=FOREVER))
         await spoil.timer(key_of("a"), "state")
-        assert await store.list_timers([0], EVERYTHING, after=START, limit=1) == [timer("b", due_at=FOREVER)]
+        assert [page async for page in timer_pages(store, [0], EVERYTHING, limit=1)] == [[timer("b", due_at=FOREVER)]]
 
     async def test_attempts_that_cannot_be_read_hide_no_others(self, store: Store, spoil: Spoil) -> None:
         for name in ("a", "b"):

@@ -10,6 +10,7 @@ from mainspring.config import Config
 from mainspring.delivery.call import Sends
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
+from mainspring.failure_lines import FailureLines
 from mainspring.kernel.ownership import Ownership
 from mainspring.namespaces.service import NamespaceService
 from mainspring.store import Store
@@ -33,18 +34,21 @@ class TimersAssembly:
         ownership: Ownership,
         wake: Callable[[int, int], None],
         allow_handlers: bool,
+        failures: FailureLines,
     ) -> None:
         self.carrier = TimerCarrier(
             sender=sender,
             guard=guard,
             namespaces=namespaces,
             records=store,
+            timers=store,
             clock=clock,
             randomness=randomness,
             ownership=ownership,
             host_limit=config.host_limit,
             max_payload=config.max_payload_bytes,
             reschedules=Reschedules(round(config.reschedule_seconds * 1000), config.hasty_limit),
+            failures=failures,
         )
         self.service = TimerService(
             store=store,

@@ -7,11 +7,14 @@ A URL that answered 410 is gone: its other timers are parked unsent, until one o
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -20,25 +23,29 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.call import Call, Reply, Sends
 from mainspring.delivery.guard import Guard
-from mainspring.delivery.webhook import new_delivery_id, new_span_id, signed_headers
-from mainspring.errors import InvalidInput, StoreUnavailable
+from mainspring.delivery.webhook import correlation_in, new_delivery_id, new_span_id, signed_headers
+from mainspring.errors import Conflict, InvalidInput, NotFound, StoreUnavailable
+from mainspring.failure_lines import FailureLines
 from mainspring.kernel.backoff import max_attempts
 from mainspring.kernel.carrier import Ending, Lane, put_aside
 from mainspring.kernel.ownership import Ownership
-from mainspring.model import Delivery, Namespace, RetryPolicy, Timer
+from mainspring.model import Delivery, Namespace, Result, RetryPolicy, Timer, TimerKey
 from mainspring.namespaces.cache import reread
 from mainspring.namespaces.service import NamespaceService
-from mainspring.store import RecordStore, all_records
+from mainspring.store import RecordStore, Remove, TimerStore, Verdict, all_records
 from mainspring.timers.decision import Reschedules, decide, lost, put_off, read_wishes
 from mainspring.timers.destinations import Destinations
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.unreadable import read_record
 from mainspring.wire.instants import to_instant
 
+T = TypeVar("T")
 Handler = Callable[[Timer], Awaitable[object]]
 GONE_URLS = "destination"
 GONE_LIMIT = 10_000
 GONE_MS = 7 * 86_400_000
+LOOKS = 20
+LOOK_SECONDS = 0.25
 
 
 class CallbackBody(Struct, rename="camel", kw_only=True):
@@ -96,17 +103,21 @@ class TimerCarrier:
         guard: Guard,
         namespaces: NamespaceService,
         records: RecordStore,
+        timers: TimerStore,
         clock: Clock,
         randomness: random.Random,
         ownership: Ownership,
         host_limit: int,
         max_payload: int,
         reschedules: Reschedules,
+        failures: FailureLines,
     ) -> None:
         self._sender = sender
+        self._failures = failures
         self._guard = guard
         self._namespaces = namespaces
         self._records = records
+        self._timers = timers
         self._clock = clock
         self._random = randomness
         self._ownership = ownership
@@ -132,6 +143,13 @@ class TimerCarrier:
         return None
 
     async def carry(self, timer: Timer) -> Ending:
+        try:
+            known = self._namespaces.fresh(timer.namespace) or await self._current(timer)
+        except StoreUnavailable as error:  # it may have got more shards since, and this timer a successor there
+            reason = f"It cannot be read what shards the namespace has: {error.detail}"
+            return put_off(self._clock.now_ms(), at=self._clock.now_ms() + round(LOOK_SECONDS * 1000), reason=reason)
+        if known is not None and known.earlier and (ending := await self._replaced(timer, known)):
+            return ending
         started_at = self._clock.now_ms()
         if await self._is_gone(timer.detail.callback_url):
             reason = "The URL has answered 410 Gone; resume a timer of this URL to try it again."
@@ -165,8 +183,82 @@ class TimerCarrier:
             reschedules=self._reschedules,
         )
 
+    async def _replaced(self, timer: Timer, namespace: Namespace) -> Ending | None:
+        """An ending for a timer if there is one with its id in a newer range: both were created at the same time, and
+        that one counts. One in an older range is removed. See `namespaces.reshard`.
+
+        Both may be about to be called. The newer one is called when the older one is removed, and no sooner; and the
+        older one if there is no newer one, and it is then still there."""
+        newer, older = namespace.doubles_of(timer)
+        if not newer and not older:
+            return None
+        now = self._clock.now_ms()
+        found = await self._doubles([*newer, *older], timer)
+        is_replaced = any(row is not None for row in found[: len(newer)])
+        if not is_replaced and not await self._are_removed([row for row in found if row is not None]):
+            reason = "A timer of the same id in older shards may be about to be called"
+            return put_off(now, at=now + round(LOOK_SECONDS * 1000), reason=reason)
+        if not is_replaced and newer:
+            is_replaced = None in await self._doubles([timer.key], timer)
+        if not is_replaced:
+            return None
+        reason = "The timer was created again in newer shards."
+        return Ending(
+            outcome=Result.FAILED, next="dropped", detail=reason, started_at=now, reachable=None, is_attempt=False
+        )
+
+    async def _are_removed(self, rows: Sequence[Timer]) -> bool:
+        """False if one of them has changed, or may have: then the one who works on it finds the newer one."""
+        try:
+            verdicts = await self._timers.write([Remove(row.key, row.version) for row in rows]) if rows else ()
+        except StoreUnavailable:
+            return False
+        return all(verdict is Verdict.APPLIED for verdict in verdicts)
+
+    async def _doubles(self, keys: Sequence[TimerKey], timer: Timer) -> Sequence[Timer | None]:
+        """None at all if the store cannot be asked: there hardly ever is another."""
+        with suppress(StoreUnavailable):
+            return await self._patiently(lambda: self._timers.get(keys), timer)
+        return []
+
+    async def _current(self, timer: Timer) -> Namespace | None:
+        """The namespace as the store has it; None if that cannot be said because it is gone or damaged."""
+        with suppress(NotFound, Conflict):
+            return (await self._patiently(lambda: self._namespaces.load(timer.namespace), timer))[0]
+        return None
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]], timer: Timer) -> T:
+        """Waits for a store that cannot be asked, but not for ever: a timer that is about to be called has a place that
+        others wait for."""
+        for _ in range(LOOKS - 1):
+            try:
+                return await ask()
+            except StoreUnavailable:
+                await asyncio.sleep(LOOK_SECONDS)
+                if not await self._ownership.keeps(timer):
+                    raise
+        return await ask()
+
     def lost(self, timer: Timer, now: int, reason: str) -> Ending:
         return lost(timer, self._policy(timer), now=now, reason=reason)
+
+    def tell_failure(self, timer: Timer, ending: Ending) -> None:
+        detail = timer.detail
+        self._failures.tell(
+            _said_of(ending),
+            namespace=timer.namespace,
+            timer_id=timer.timer_id,
+            delivery_id=detail.delivery_id,
+            correlation_id=correlation_in(detail.headers),
+            attempt=timer.attempts,
+            outcome=ending.outcome,
+            status=ending.status,
+            next=ending.next,
+            next_at=None if ending.next_at is None else to_instant(ending.next_at).isoformat(),
+            duration_ms=ending.duration_ms,
+            destination=self.destinations.name(detail.callback_url),
+            reason=ending.detail,
+        )
 
     def _policy(self, timer: Timer) -> RetryPolicy:
         if timer.detail.retry_policy is not None:
@@ -235,6 +327,14 @@ class TimerCarrier:
             await self._records.put_record(GONE_URLS, key, url.encode(), expect=0, now=now, expires_at=expires_at)
         except StoreUnavailable as error:
             telemetry.warning("it was not recorded that a URL is gone", reason=error.detail)
+
+
+def _said_of(ending: Ending) -> str:
+    if not ending.is_attempt:
+        return "a timer was put aside" if ending.next in ("parked", "dropped") else "a call was put off"
+    if ending.next in ("parked", "dropped"):
+        return f"a timer was {ending.next} after its last attempt"
+    return "an attempt failed" if ending.outcome is Result.FAILED else "the outcome of an attempt is unknown"
 
 
 def _key(url: str) -> str:

@@ -132,12 +132,12 @@ def decide(
                 detail="" if wishes.is_ok else "The receiver answered ok: false and asked for another time.",
                 **base,
             )
-        detail = wishes.objection or ("" if wishes.is_ok else "The receiver answered ok: false.")
+        detail = wishes.objection or ("" if wishes.is_ok else reply.detail or "The receiver answered ok: false.")
         if not detail:
             return Ending(outcome=Result.SUCCEEDED, next="done", **base)
         retried = policy.retry_on is None or _retries(policy, str(reply.status))
     else:
-        detail = f"The receiver answered {reply.status}."
+        detail = reply.detail or f"The receiver answered {reply.status}."
         retried = _retries(policy, str(reply.status))
     safe = timer.detail.delivery is Delivery.AT_LEAST_ONCE
     wait = retry_after_ms(reply.headers.get("retry-after", ""), ended_at)

@@ -31,6 +31,11 @@ class Destinations:
             self._lanes[namespace, url] = lane
         return lane
 
+    def name(self, url: str) -> str:
+        """What the log calls it: never a URL, which may hold a secret."""
+        destination, _ = self._destination(url)
+        return destination if destination != url or url.startswith(HANDLER_SCHEME) else "a URL that may not be called"
+
     def _destination(self, url: str) -> tuple[str, str]:
         if url.startswith(HANDLER_SCHEME):
             return url, url

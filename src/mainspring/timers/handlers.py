@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -18,6 +19,8 @@ from mainspring.text import printable
 HANDLER_SCHEME = "handler:"
 LEAVE_SECONDS: Final = 1.0
 """How long a handler that was cancelled because of a stop may take to end."""
+REASON_LENGTH: Final = 500
+"""How much of what a function raised is told as the reason, in characters."""
 D = TypeVar("D")
 
 
@@ -26,11 +29,20 @@ def awaited(function: Callable[[D], object]) -> Callable[[D], Awaitable[object]]
     wraps a coroutine function looks like a plain one."""
     if not callable(function):
         raise InvalidInput(f"Expected a function, got {function!r:.100}")
+    called = function if inspect.isroutine(function) or isinstance(function, partial) else type(function).__call__
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise InvalidInput(
+            f"Expected a function that does its work when it is called, got a generator: {function!r:.100}"
+        )
     if inspect.iscoroutinefunction(function):
         return function
 
     async def call(due: D) -> object:
         returned = await asyncio.to_thread(function, due)
+        if inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+            raise InvalidInput(
+                "Expected a function that does its work when it is called, got one that returns a generator"
+            )
         return await returned if inspect.isawaitable(returned) else returned
 
     return call
@@ -59,14 +71,17 @@ async def call_handler(
     work = asyncio.create_task(_run(call))
     in_time = await _over(name, work, timeout_ms=timeout_ms)
     try:
-        return reply(200, work.result())
+        returned = work.result()
+        return reply(200, returned, detail=f"The handler {name!r} returned ok: false." if _refuses(returned) else "")
     except asyncio.CancelledError:
         if not in_time:
             return reply(None, None, "timeout", f"The handler {name!r} did not end in time.")
-        return reply(500, {"error": "The handler awaited something that was cancelled."})
+        words = "The handler awaited something that was cancelled."
+        return reply(500, {"error": words}, detail=words)
     except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its outcome
-        telemetry.logger.exception("a handler raised")
-        return reply(500, {"error": _words(error)})
+        telemetry.exception("a handler raised", handler=name)
+        words = _words(error)
+        return reply(500, {"error": words}, detail=f"The handler {name!r} raised {words[:REASON_LENGTH]}")
 
 
 async def _run(call: Callable[[], Awaitable[object]]) -> object:
@@ -104,8 +119,11 @@ def _encoded(name: str, body: object) -> bytes:
     except Exception as error:  # noqa: BLE001 - see above
         reason = type(error).__name__
         telemetry.warning("what a handler returned cannot be written as JSON", handler=name, reason=reason)
-        is_refusal = isinstance(body, dict) and body.get("ok") is False
-        return b'{"ok":false}' if is_refusal else b""
+        return b'{"ok":false}' if _refuses(body) else b""
+
+
+def _refuses(returned: object) -> bool:
+    return isinstance(returned, dict) and returned.get("ok") is False
 
 
 def _words(error: Exception) -> str:

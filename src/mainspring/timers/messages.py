@@ -8,9 +8,10 @@ and always written as RFC 3339 in UTC.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Raw, UnsetType
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from mainspring.model import Delivery, Result, RetryPolicy, State
 from mainspring.wire.instants import Delay, Instant
@@ -132,7 +133,7 @@ class TimerView(View, frozen=True, kw_only=True):
     timer_id: str
     execute_at: datetime
     callback_url: str
-    payload: Raw
+    payload_json: Raw = field(name="payload")
     headers: dict[str, str]
     retry_policy: RetryPolicy | None
     callback_timeout_seconds: float
@@ -148,6 +149,11 @@ class TimerView(View, frozen=True, kw_only=True):
     last_outcome: OutcomeView | None
     hasty_reschedules: int = 0
 
+    @property
+    def payload(self) -> Any:
+        """The payload as a Python value."""
+        return msgspec.json.decode(self.payload_json)
+
 
 class BatchItem(View, frozen=True, kw_only=True):
     """The result of one item: the timer, or the problem."""
@@ -159,24 +165,47 @@ class BatchItem(View, frozen=True, kw_only=True):
 class BatchView(View, frozen=True, kw_only=True):
     """The results, in the order of the request."""
 
-    created: Annotated[int, Meta(description="How many were created, or would be.")]
+    created: Annotated[int, Meta(description="How many were created or replaced, or would be.")]
     failed: int
     results: tuple[BatchItem, ...]
+    replaced: Annotated[
+        int, Meta(description="How many of the created ones took, or would take, the place of a timer of the same id.")
+    ] = 0
 
 
 class TimerPage(View, frozen=True, kw_only=True):
-    """A page of timers; `nextCursor` is null on the last one. A page of large timers may end before its limit."""
+    """A page of timers; `nextCursor` is null on the last one. Others may be short, or empty: if timers are large, or if
+    many were looked through in vain."""
 
     timers: tuple[TimerView, ...]
     next_cursor: str | None
 
 
 class BulkView(View, frozen=True, kw_only=True):
-    """How many timers matched, and how many were changed. A dry run changes none."""
+    """How many timers matched, and how many of them were changed. A dry run changes none, and counts those it would."""
 
     matched: int
-    changed: int
+    changed: Annotated[int, Meta(description="Those that were changed, or would be.")]
     dry_run: bool
+
+
+class TimerStats(Message, frozen=True, kw_only=True):
+    """How the timers of a namespace are doing."""
+
+    namespace: NamespaceName = "default"
+
+
+class TimerStatsView(View, frozen=True, kw_only=True):
+    """The timers of a namespace by state. Timers that are done no longer exist and are not counted."""
+
+    namespace: str
+    scheduled: int
+    running: int
+    retrying: int
+    parked: int
+    overdue: Annotated[int, Meta(description="Scheduled or retrying ones whose instant has passed.")]
+    next_due_at: Annotated[datetime | None, Meta(description="When the first of them is due, or was.")]
+    counts_are_minimum: Annotated[bool, Meta(description="Whether there are more than were counted.")]
 
 
 class AttemptView(View, frozen=True, kw_only=True):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -13,16 +13,30 @@ from msgspec.structs import replace
 
 from mainspring.errors import Conflict, NotFound
 from mainspring.model import Delivery, RetryPolicy, Timer
-from mainspring.namespaces.messages import CreateNamespace
+from mainspring.namespaces.messages import CreateNamespace, NamespaceRef
 from mainspring.namespaces.service import NamespaceService
-from mainspring.timers.arguments import create_request, reschedule_request
+from mainspring.timers.arguments import (
+    HistoryWhere,
+    TimerChanges,
+    Where,
+    batch_request,
+    create_request,
+    ref_request,
+    update_request,
+)
 from mainspring.timers.messages import (
     AttemptView,
+    BatchView,
+    BulkTimers,
+    BulkView,
     CreateTimer,
     DeletedView,
+    HistoryPage,
     ListHistory,
     ListTimers,
-    TimerRef,
+    TimerPage,
+    TimerStats,
+    TimerStatsView,
     TimerView,
 )
 from mainspring.timers.service import TimerService
@@ -59,7 +73,8 @@ def due_timer(timer: Timer) -> DueTimer:
 
 
 class Timers:
-    """The timers of this program. The first create in a namespace creates the namespace."""
+    """The timers of this program: what `AsyncClient.timers` has, with functions as targets, too. The first create in a
+    namespace creates the namespace."""
 
     def __init__(
         self, service: TimerService, namespaces: NamespaceService, *, create_in_transaction: CreateInTransaction
@@ -70,38 +85,40 @@ class Timers:
 
     async def create(
         self,
-        namespace: str,
         timer_id: str,
         *,
-        at: datetime | None = None,
-        in_seconds: float | None = None,
         handler: str | None = None,
-        url: str | None = None,
-        payload: Any = None,
+        callback_url: str | None = None,
+        execute_at: datetime | None = None,
+        delay_seconds: float | None = None,
+        payload: object = None,
+        namespace: str = "default",
         headers: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
         retry_policy: RetryPolicy | None = None,
-        timeout_seconds: float = 30.0,
+        callback_timeout_seconds: float = 30.0,
         delivery: Delivery = Delivery.AT_LEAST_ONCE,
         connection: object = None,
     ) -> TimerView:
         """Request a call of a handler or a URL, at an instant or after a delay. Returns once it is stored.
 
+        Reusing an id replaces the timer.
+
         With `connection`, an open connection or session of the program to the same database, the timer is written in
         its transaction and commits or rolls back with it. The namespace must then exist.
         """
         asked = create_request(
-            namespace,
             timer_id,
-            at=at,
-            in_seconds=in_seconds,
+            namespace=namespace,
             handler=handler,
-            url=url,
+            callback_url=callback_url,
+            execute_at=execute_at,
+            delay_seconds=delay_seconds,
             payload=payload,
             headers=headers,
             labels=labels,
             retry_policy=retry_policy,
-            timeout_seconds=timeout_seconds,
+            callback_timeout_seconds=callback_timeout_seconds,
             delivery=delivery,
         )
         if connection is not None:
@@ -109,49 +126,105 @@ class Timers:
         try:
             return await self._service.create(asked)
         except NotFound:
-            with suppress(Conflict):  # made by somebody else meanwhile
-                await self._namespaces.create(CreateNamespace(name=namespace))
+            await self._see_to(asked.namespace)
             return await self._service.create(asked)
 
-    async def get(self, namespace: str, timer_id: str) -> TimerView:
-        return await self._service.get(_ref(namespace, timer_id))
+    async def create_batch(self, timers: Sequence[CreateTimer], *, dry_run: bool = False) -> BatchView:
+        """Create up to 1000 timers; each has its own result, in order. A dry run only checks them."""
+        asked = batch_request(timers, dry_run=dry_run)
+        if not dry_run:
+            for namespace in sorted({timer.namespace for timer in timers}):
+                await self._see_to(namespace)
+        return await self._service.create_batch(asked)
 
-    async def delete(self, namespace: str, timer_id: str) -> DeletedView:
-        """Remove a timer. The returned state is `running` if a call was in flight."""
-        return await self._service.delete(_ref(namespace, timer_id))
+    async def _see_to(self, namespace: str) -> None:
+        try:
+            await self._namespaces.get(NamespaceRef(name=namespace))
+        except NotFound:
+            with suppress(Conflict):  # made by somebody else meanwhile
+                await self._namespaces.create(CreateNamespace(name=namespace))
 
-    async def reschedule(
+    async def get(self, timer_id: str, *, namespace: str = "default") -> TimerView:
+        """The timer; NotFound if it does not exist or is done."""
+        return await self._service.get(ref_request(timer_id, namespace=namespace))
+
+    async def update(
         self,
-        namespace: str,
         timer_id: str,
         *,
-        at: datetime | None = None,
-        in_seconds: float | None = None,
-        payload: Any | UnsetType = UNSET,
+        namespace: str = "default",
+        if_generation: int | UnsetType = UNSET,
+        **changes: Unpack[TimerChanges],
     ) -> TimerView:
-        """Give a timer a new time, and a new payload if one is given; everything else stays."""
-        asked = reschedule_request(namespace, timer_id, at=at, in_seconds=in_seconds, payload=payload)
+        """Change what is given and keep the rest. Conflict if `if_generation` is not the current generation."""
+        asked = update_request(timer_id, namespace=namespace, if_generation=if_generation, **changes)
         return await self._service.update(asked)
 
-    async def run_now(self, namespace: str, timer_id: str) -> TimerView:
-        return await self._service.run_now(_ref(namespace, timer_id))
+    async def delete(self, timer_id: str, *, namespace: str = "default") -> DeletedView:
+        """Remove a timer. The returned state is `running` if a call was in flight."""
+        return await self._service.delete(ref_request(timer_id, namespace=namespace))
 
-    async def park(self, namespace: str, timer_id: str) -> TimerView:
-        return await self._service.park(_ref(namespace, timer_id))
+    async def list(
+        self, *, limit: int = 100, cursor: str | None = None, secrets: bool = False, **where: Unpack[Where]
+    ) -> TimerPage:
+        """One page of timers, in due order. `secrets` shows hidden values."""
+        return await self._service.list(_list_request(where, limit=limit, cursor=cursor, secrets=secrets))
 
-    async def resume(self, namespace: str, timer_id: str) -> TimerView:
-        return await self._service.resume(_ref(namespace, timer_id))
-
-    def list(self, namespace: str, *, labels: Mapping[str, str] | None = None) -> AsyncIterator[TimerView]:
-        """All timers of a namespace, in due order."""
-        asked = request(ListTimers, {"namespace": namespace, "labels": given(labels)})
+    def iterate(
+        self, *, page_size: int = 100, secrets: bool = False, **where: Unpack[Where]
+    ) -> AsyncIterator[TimerView]:
+        """All matching timers, page by page. `secrets` shows hidden values."""
+        asked = _list_request(where, limit=page_size, cursor=None, secrets=secrets)
         return through_pages(lambda at: self._service.list(replace(asked, cursor=at)), lambda page: page.timers)
 
-    async def history(self, namespace: str, timer_id: str, *, limit: int = 100) -> tuple[AttemptView, ...]:
-        """The newest attempts of a timer, even if it is done."""
-        asked = request(ListHistory, {"namespace": namespace, "timer_id": timer_id, "limit": limit})
-        return (await self._service.history(asked)).attempts
+    async def run_now(self, timer_id: str, *, namespace: str = "default") -> TimerView:
+        """Make the timer due at once."""
+        return await self._service.run_now(ref_request(timer_id, namespace=namespace))
+
+    async def park(self, timer_id: str, *, namespace: str = "default") -> TimerView:
+        """Keep the timer from running until it is resumed."""
+        return await self._service.park(ref_request(timer_id, namespace=namespace))
+
+    async def resume(self, timer_id: str, *, namespace: str = "default") -> TimerView:
+        """Let a parked timer run."""
+        return await self._service.resume(ref_request(timer_id, namespace=namespace))
+
+    async def history(
+        self,
+        timer_id: str,
+        *,
+        namespace: str = "default",
+        limit: int = 100,
+        cursor: str | None = None,
+        **where: Unpack[HistoryWhere],
+    ) -> HistoryPage:
+        """One page of attempts, newest first, even if the timer is done."""
+        said = {"namespace": namespace, "timer_id": timer_id, "limit": limit, "cursor": given(cursor)}
+        return await self._service.history(request(ListHistory, {**where, **said}))
+
+    def iterate_history(
+        self, timer_id: str, *, namespace: str = "default", page_size: int = 100, **where: Unpack[HistoryWhere]
+    ) -> AsyncIterator[AttemptView]:
+        """All attempts that are still kept, newest first."""
+        asked = request(ListHistory, {**where, "namespace": namespace, "timer_id": timer_id, "limit": page_size})
+        return through_pages(lambda at: self._service.history(replace(asked, cursor=at)), lambda page: page.attempts)
+
+    async def bulk_delete(self, *, all: bool = False, dry_run: bool = False, **where: Unpack[Where]) -> BulkView:
+        """Remove all timers that match. Without any condition, `all` must be true."""
+        return await self._service.bulk_delete(request(BulkTimers, {**where, "all": all, "dry_run": dry_run}))
+
+    async def bulk_park(self, *, all: bool = False, dry_run: bool = False, **where: Unpack[Where]) -> BulkView:
+        """Park all timers that match."""
+        return await self._service.bulk_park(request(BulkTimers, {**where, "all": all, "dry_run": dry_run}))
+
+    async def bulk_resume(self, *, all: bool = False, dry_run: bool = False, **where: Unpack[Where]) -> BulkView:
+        """Resume all parked timers that match."""
+        return await self._service.bulk_resume(request(BulkTimers, {**where, "all": all, "dry_run": dry_run}))
+
+    async def stats(self, *, namespace: str = "default") -> TimerStatsView:
+        """The timers of a namespace by state."""
+        return await self._service.stats(request(TimerStats, {"namespace": namespace}))
 
 
-def _ref(namespace: str, timer_id: str) -> TimerRef:
-    return request(TimerRef, {"namespace": namespace, "timer_id": timer_id})
+def _list_request(where: Where, *, limit: int, cursor: str | None, secrets: bool) -> ListTimers:
+    return request(ListTimers, {**where, "limit": limit, "cursor": given(cursor), "secrets": secrets})

@@ -6,14 +6,22 @@ of what went before. Changes that leave the time alone also leave the attempts, 
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from mainspring.delivery.secrets import Secrets
+from mainspring.delivery.webhook import CORRELATION_ID, correlation_in
 from mainspring.errors import Conflict, wrong_field
 from mainspring.model import FOREVER, Detail, Namespace, State, Timer
+from mainspring.store import END, START, TimerFilter
 from mainspring.timers.messages import CreateTimer, UpdateTimer
 from mainspring.wire.instants import LAST_INSTANT, to_ms
+from mainspring.wire.message import HEADER_LIMIT
+
+CLOCK_STEP_MS: Final = 3_600_000
+"""How far the clock may have been set back since a running timer was begun."""
 
 
 def asked_instant(request: CreateTimer | UpdateTimer, now: int) -> int | None:
@@ -41,9 +49,16 @@ def payload_text(payload: Raw | UnsetType, limit: int) -> str | None:
 
 
 def created(
-    request: CreateTimer, namespace: Namespace, *, now: int, version: int, delivery_id: str, max_payload: int
+    request: CreateTimer,
+    namespace: Namespace,
+    *,
+    now: int,
+    version: int,
+    delivery_id: str,
+    max_payload: int,
+    correlation_id: str = "",
 ) -> Timer:
-    """A new timer, whose first version is `version`."""
+    """A new timer, whose first version is `version`. `correlation_id` is that of the request, if it has one."""
     execute_at = asked_instant(request, now)
     if execute_at is None:
         raise wrong_field("/executeAt", "Expected one of executeAt and delaySeconds, got neither")
@@ -64,11 +79,18 @@ def created(
             updated_at=now,
             callback_timeout_ms=round(request.callback_timeout_seconds * 1000),
             delivery=request.delivery,
-            headers=request.headers,
+            headers=_correlated(request.headers, correlation_id) if correlation_id else request.headers,
             labels=request.labels,
             retry_policy=request.retry_policy,
         ),
     )
+
+
+def _correlated(headers: dict[str, str], correlation_id: str) -> dict[str, str]:
+    """The headers of the callback, with the correlation id of the request; one that they have is its owner's choice."""
+    if len(headers) >= HEADER_LIMIT or correlation_in(headers):
+        return headers
+    return {**headers, CORRELATION_ID: correlation_id}
 
 
 def recreated(fresh: Timer, previous: Timer) -> Timer:
@@ -134,6 +156,24 @@ def parked(timer: Timer, *, now: int) -> Timer | None:
         due_at=FOREVER,
         generation=timer.generation + 1,
         detail=replace(timer.detail, updated_at=now),
+    )
+
+
+def narrowed(where: TimerFilter, *, now: int) -> TimerFilter:
+    """The same timers, in as short a part of the due order as their states allow: parked ones, and no others, wait for
+    nothing, and a running one was due when it was begun."""
+    states = set(where.states)
+    if not states:
+        return where
+    first, end = START.due_at, END.due_at
+    if states == {State.PARKED}:
+        first = FOREVER
+    elif State.PARKED not in states:
+        end = now + CLOCK_STEP_MS if states == {State.RUNNING} else FOREVER
+    return replace(
+        where,
+        due_from=first if where.due_from is None else max(first, where.due_from),
+        due_to=end if where.due_to is None else min(end, where.due_to),
     )
 
 

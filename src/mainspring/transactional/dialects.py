@@ -4,6 +4,10 @@ A create is one statement for a new id: it inserts, or it locks the row that is 
 version up. Only in the second case does a second one follow, which writes the rest. So nothing is looked at without
 being locked, no statement fails because somebody else was faster, and whatever a row was doing, it is then rescheduled:
 the version has grown, so an attempt in flight can no longer change it.
+
+The caller's transaction may read by an old snapshot. Where a timer goes must not depend on it, so what decides that is
+read with a lock, which either sees the newest row or fails: for the namespace a shared one, so that programs do not
+wait for each other. SQLite needs none: it refuses to write by an old snapshot.
 """
 # ruff: noqa: S608  (only constants and checked names are put together here)
 
@@ -41,11 +45,39 @@ class Dialect(Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     timer_row: Callable[[Timer], tuple[Value, ...]]
     record_key: str
+    trusted: str
+    """An expression: 1 if a read without a lock sees what is committed by then, or else no write will succeed."""
+    share_lock: str
+    row_lock: str
+    claim_record: str
+    """Follows the INSERT of a record: takes the place of one that has expired, or else leaves the record that is there
+    as it is, but locked. Each value in it is the present instant."""
+    purge_records: str
+    """Removes a few records that have expired; empty where that could wait for others."""
 
     def namespace(self, tables: str, name: str) -> Statement:
-        """The record of a namespace and the database's clock."""
-        sql = f"SELECT value, {self.clock} FROM {tables}records WHERE collection = ? AND {self.record_key} = ?"
+        """The record of a namespace, the database's clock, and whether the record is to be trusted."""
+        sql = (
+            f"SELECT value, {self.clock}, {self.trusted} FROM {tables}records "
+            f"WHERE collection = ? AND {self.record_key} = ?"
+        )
         return Statement(sql, ("namespace", name))
+
+    def newest_namespace(self, tables: str, name: str) -> Statement:
+        """Its record, whatever the caller's snapshot says. Nobody changes it before the caller's transaction ends."""
+        sql = f"SELECT value FROM {tables}records WHERE collection = ? AND {self.record_key} = ? {self.share_lock}"
+        return Statement(sql, ("namespace", name))
+
+    def present(self, tables: str, keys: Sequence[TimerKey]) -> Statement:
+        """The shards of those keys that have a row."""
+        where = " OR ".join(["(shard_id = ? AND uuid = ?)"] * len(keys))
+        values: list[Value] = [value for key in keys for value in (key.shard_id, key.uuid)]
+        return Statement(f"SELECT shard_id FROM {tables}timers WHERE {where}", values)
+
+    def lock(self, tables: str, key: TimerKey) -> Statement:
+        """Its shard, if there is a row, whatever the caller's snapshot says."""
+        sql = f"SELECT shard_id FROM {tables}timers WHERE shard_id = ? AND uuid = ? {self.row_lock}"
+        return Statement(sql, (key.shard_id, key.uuid))
 
     def insert(self, tables: str, timer: Timer) -> Statement:
         """Leaves generation 1 if there was no row, and a higher one if there was."""
@@ -56,6 +88,12 @@ class Dialect(Struct, frozen=True, kw_only=True):
         )
         behind = " RETURNING generation, version, detail" if self.returning else ""
         return Statement(sql + behind, self.timer_row(timer))
+
+    def claim(self, table: str, place: Sequence[Value], value: bytes, now: int) -> Statement:
+        """Returns a row if the record was written and the database can tell."""
+        behind = self.claim_record.format(table=table)
+        sql = f"INSERT INTO {table} (collection, {self.record_key}, value, version) VALUES (?, ?, ?, 1) {behind}"
+        return Statement(sql, (*place, value, *[now] * behind.count("?")))
 
     def left(self, tables: str, key: TimerKey) -> Statement:
         """What the INSERT left, for databases whose INSERT cannot say it."""
@@ -68,6 +106,10 @@ class Dialect(Struct, frozen=True, kw_only=True):
         return Statement(sql, (*self.timer_row(timer), timer.shard_id, timer.uuid))
 
 
+_REPLACE_EXPIRED: Final = (
+    "ON CONFLICT (collection, {key}) DO UPDATE SET value = excluded.value, version = 1, expires_at = NULL "
+    "WHERE {table}.expires_at <= ? RETURNING version"
+)
 POSTGRESQL: Final = Dialect(
     name="PostgreSQL",
     clock="(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
@@ -76,6 +118,11 @@ POSTGRESQL: Final = Dialect(
     columns=server_rows.TIMER_COLUMNS,
     timer_row=server_rows.timer_row,
     record_key="record_key",
+    trusted="CASE WHEN current_setting('transaction_isolation') = 'read committed' THEN 1 ELSE 0 END",
+    share_lock="FOR SHARE",
+    row_lock="FOR UPDATE",
+    claim_record=_REPLACE_EXPIRED.format(key="record_key", table="{table}"),
+    purge_records="",
 )
 MYSQL: Final = Dialect(
     name="MySQL",
@@ -85,6 +132,14 @@ MYSQL: Final = Dialect(
     columns=server_rows.TIMER_COLUMNS,
     timer_row=server_rows.timer_row,
     record_key="record_key",
+    trusted="0",  # the isolation of a transaction cannot be asked for
+    share_lock="LOCK IN SHARE MODE",
+    row_lock="FOR UPDATE",
+    claim_record=(  # from left to right: what decides is changed last
+        "ON DUPLICATE KEY UPDATE value = IF(expires_at <= ?, VALUES(value), value), "
+        "version = IF(expires_at <= ?, 1, version), expires_at = IF(expires_at <= ?, NULL, expires_at)"
+    ),
+    purge_records="",
 )
 SQLITE: Final = Dialect(
     name="SQLite",
@@ -94,4 +149,12 @@ SQLITE: Final = Dialect(
     columns=tuple(file_rows.TIMER_COLUMNS.split(", ")),
     timer_row=file_rows.timer_row,
     record_key="key",
+    trusted="1",
+    share_lock="",
+    row_lock="",
+    claim_record=_REPLACE_EXPIRED.format(key="key", table="{table}"),
+    purge_records=(
+        "DELETE FROM records WHERE (collection, key) IN "
+        "(SELECT collection, key FROM records WHERE expires_at <= ? ORDER BY expires_at LIMIT 4)"
+    ),
 )

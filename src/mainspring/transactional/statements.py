@@ -1,7 +1,9 @@
 """The statements of one create, apart from waiting: generators that yield statements and are sent their rows.
 
-Whoever drives one may wait or not, so sync and async connections share this code. The shard range of a namespace
-never changes, so it is read once; the database's clock comes with it, and is asked again after a while.
+Whoever drives one may wait or not, so sync and async connections share this code. A namespace is read again after a
+while, because it may get more shards or be deleted; the database's clock comes with it. What was read serves later
+transactions, too, so it must be as new as it seems: see `dialects` on snapshots. On SQLite that is known once the
+timer is written.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from msgspec.structs import replace
 from mainspring.clock import ASK_TRIES, SLOW_SECONDS, Clock, SystemClock
 from mainspring.delivery.secrets import Secrets
 from mainspring.delivery.webhook import new_delivery_id
-from mainspring.errors import NotFound
+from mainspring.errors import Conflict, NotFound
 from mainspring.model import Detail, Namespace, Timer
+from mainspring.namespaces.cache import CACHE_SECONDS
 from mainspring.store import first_version
 from mainspring.timers import record
 from mainspring.timers.checks import check
@@ -30,9 +33,6 @@ from mainspring.transactional.dialects import SQLITE, Dialect, Statement
 T = TypeVar("T")
 Rows = Sequence[Sequence[object]]
 Steps = Generator[Statement, Rows, T]
-
-CLOCK_SECONDS = 60.0
-"""How long the database's clock is extrapolated: drift stays far below what a timer promises."""
 
 
 class _Known(Struct, frozen=True):
@@ -71,7 +71,8 @@ class Creation:
             self._accept(dialect, driver)
         check(request, check_url=self._check_url, secrets=self._secrets)
         tables = "" if dialect is SQLITE else self._tables
-        namespace = yield from self._find(request.namespace, dialect, tables)
+        known = yield from self._find(request.namespace, dialect, tables)
+        namespace = known.namespace
         fresh = record.created(
             request,
             namespace,
@@ -80,27 +81,50 @@ class Creation:
             delivery_id=new_delivery_id(self._random),
             max_payload=self._max_payload,
         )
+        if namespace.earlier:
+            fresh = yield from self._placed(fresh, namespace, dialect, tables)
         timer = yield from _put(fresh, dialect, tables)
+        self._known[request.namespace] = known
         return view_of(timer, self._secrets)
 
-    def _find(self, name: str, dialect: Dialect, tables: str) -> Steps[Namespace]:
+    def _placed(self, fresh: Timer, namespace: Namespace, dialect: Dialect, tables: str) -> Steps[Timer]:
+        """The timer where the one with its id is, or else where new ones go: see `namespaces.reshard`."""
+        keys = namespace.keys_of(fresh.timer_id)
+        present = {msgspec.convert(row[0], int) for row in (yield dialect.present(tables, keys))}
+        key = next((one for one in keys if one.shard_id in present), None)
+        if key is None or (key != keys[0] and not (yield dialect.lock(tables, key))):  # it may have ended since
+            key = namespace.new_key_of(fresh.timer_id, self._clock.now_ms())
+        return replace(fresh, shard_id=key.shard_id, uuid=key.uuid)
+
+    def _find(self, name: str, dialect: Dialect, tables: str) -> Steps[_Known]:
         known = self._known.get(name)
         now = self._clock.monotonic()
-        if known is not None and now - known.asked_at < CLOCK_SECONDS:
-            return known.namespace
+        if known is not None and now - known.asked_at < CACHE_SECONDS:
+            return known
         for _ in range(ASK_TRIES):
             asked_at = self._clock.monotonic()
             rows = yield dialect.namespace(tables, name)
             if not rows:
-                detail = f"Namespace {name!r} does not exist: create it before using it in a transaction"
-                raise NotFound(detail)
+                raise _missing(name)
             if not self._follows or self._clock.monotonic() - asked_at <= SLOW_SECONDS:
                 break  # otherwise it tells an old time: see `clock.follow`, which waits as this must not
-        value, database_ms = msgspec.convert(tuple(rows[0]), tuple[bytes, int])
+        value, database_ms, trusted = msgspec.convert(tuple(rows[0]), tuple[bytes, int, int])
         if self._follows:
             self._clock.align(database_ms)
-        known = self._known[name] = _Known(msgspec.json.decode(value, type=Namespace), self._clock.monotonic())
-        return known.namespace
+        if not trusted:
+            rows = yield dialect.newest_namespace(tables, name)
+            if not rows:
+                raise _missing(name)
+            value = msgspec.convert(rows[0][0], bytes)
+        namespace = msgspec.json.decode(value, type=Namespace)
+        if namespace.deletion is not None:
+            self._known.pop(name, None)
+            raise Conflict(f"Namespace {name!r} is being deleted")
+        return _Known(namespace, asked_at)
+
+
+def _missing(name: str) -> NotFound:
+    return NotFound(f"Namespace {name!r} does not exist: create it before using it in a transaction")
 
 
 def _put(fresh: Timer, dialect: Dialect, tables: str) -> Steps[Timer]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any, Final, Unpack
 
-from mainspring.config import load_config
+from mainspring.config import Config, load_config
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import ConfigError, InvalidInput
+from mainspring.keywords import refuse_unknown
 from mainspring.stores.sql.schema import Names
 from mainspring.timers.arguments import TimerFields, create_request
 from mainspring.timers.handlers import HANDLER_SCHEME
@@ -22,16 +23,19 @@ _NAME: Final = re.compile(r"([a-z_][a-z0-9_]{0,39})?")
 class TimerWriter:
     """Writes timers of one namespace, on any connection to the database that Mainspring uses. May be shared.
 
-        reminders = TimerWriter("shop")
+        reminders = TimerWriter(namespace="shop")
         with connection:
             connection.execute("INSERT INTO orders …")
-            reminders.create(connection, "order-7", in_seconds=3600, url="https://…")
+            reminders.create(connection, "order-7", delay_seconds=3600, callback_url="https://…")
 
     `prefix` and `schema` are those of the store's URL. Settings are those of `Config`, read like the server's; what
     counts here is which targets are allowed and how large a payload may be. The namespace must exist.
     """
 
-    def __init__(self, namespace: str, *, prefix: str = "mainspring_", schema: str = "", **settings: Any) -> None:
+    def __init__(
+        self, *, namespace: str = "default", prefix: str = "mainspring_", schema: str = "", **settings: Any
+    ) -> None:
+        refuse_unknown(settings, Config.__struct_fields__)
         config = load_config(settings)
         self.namespace = namespace
         guard = Guard(allow=config.allow_targets, allow_loopback=bool(config.allow_loopback))
@@ -44,11 +48,13 @@ class TimerWriter:
 
     def create(self, connection: object, timer_id: str, **fields: Unpack[TimerFields]) -> TimerView:
         """Write a timer in the transaction of `connection`, or replace the one with this id."""
-        return create_blocking(self._creation, connection, create_request(self.namespace, timer_id, **fields))
+        return create_blocking(self._creation, connection, create_request(timer_id, namespace=self.namespace, **fields))
 
     async def acreate(self, connection: object, timer_id: str, **fields: Unpack[TimerFields]) -> TimerView:
         """`create` for connections that are awaited. One that is not holds up the event loop for its statements."""
-        return await create_waiting(self._creation, connection, create_request(self.namespace, timer_id, **fields))
+        return await create_waiting(
+            self._creation, connection, create_request(timer_id, namespace=self.namespace, **fields)
+        )
 
 
 def create_blocking(creation: Creation, connection: object, request: CreateTimer) -> TimerView:

@@ -1,6 +1,7 @@
 """The floor that all services stand on: what is said over HTTP, and how it is read.
 
 message      what messages are made of, and the fields that several services share
+frameworks   what lets pydantic and FastAPI serialise views
 instants     moments and durations
 cursors      where a page ends
 strict_json  bytes in, a typed message out, or an error that names every wrong field

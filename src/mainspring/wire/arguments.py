@@ -7,17 +7,19 @@ refusal point to the fields of the message, like those of the API; its text name
 from __future__ import annotations
 
 import functools
+import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from mainspring.errors import FieldError, InvalidInput
+from mainspring.keywords import refuse_unknown
 from mainspring.wire.strict_json import MAX_FIELD_ERRORS, decode, encode, listed, problems, struct_in
 
 M = TypeVar("M", bound=msgspec.Struct)
@@ -30,12 +32,13 @@ def request(message: type[M], said: Mapping[str, object], names: Mapping[str, st
     """`said` has values by the names of the message's fields, `UNSET` where nothing was said.
 
     `names` are those that fields have as arguments of the program, where they differ: `{"execute_at": "at"}`. The first
-    that fits counts.
+    that fits counts. A name that is no field's is refused with TypeError.
     """
     wire = _wire_names(message)
-    document = {wire.get(name, name): value for name, value in said.items() if value is not UNSET}
+    refuse_unknown(said, wire)
+    document = {wire[name]: value for name, value in said.items() if value is not UNSET}
     try:
-        if not _instant_problems(document, message):
+        if not _own_problems(document, message):
             return decode(encode(_judge(document, message), "arguments"), message)
         errors = _all_problems(document, message)
     except msgspec.ValidationError:
@@ -69,7 +72,7 @@ def _judge(value: object, expected: Any) -> Any:
 
 def _all_problems(document: Mapping[str, object], message: type[msgspec.Struct]) -> list[FieldError]:
     """Every wrong argument."""
-    wrong = _instant_problems(document, message)
+    wrong = _own_problems(document, message)
     pointers = {error.pointer for error in wrong}
     others = (error for error in problems(_plain(document), message, _judge) if error.pointer not in pointers)
     return [*wrong, *others][:MAX_FIELD_ERRORS]
@@ -82,18 +85,32 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _instant_problems(document: Mapping[str, object], message: type[msgspec.Struct]) -> list[FieldError]:
-    """The API also reads milliseconds; in a program, a number may be anything, such as seconds."""
-    found: list[FieldError] = []
-    for name in _instants(message):
-        value = document.get(name)
-        if value is None:
-            continue
-        if not isinstance(value, datetime):
-            found.append(FieldError(f"/{name}", f"Expected a datetime, got {value!r:.100}"))
-        elif value.utcoffset() is None:
-            found.append(FieldError(f"/{name}", f"Expected a datetime with a time zone, got {value.isoformat()}"))
-    return found
+def _own_problems(document: Mapping[str, object], message: type[msgspec.Struct]) -> list[FieldError]:
+    """What is wrong in Python only, or is said better in its words."""
+    kinds = _kinds(message)
+    found = ((name, _own_problem(value, kinds[name])) for name, value in document.items() if name in kinds)
+    return [FieldError(f"/{name}", words) for name, words in found if words]
+
+
+class _Kind(NamedTuple):
+    """What a field takes, as far as it is told apart here."""
+
+    is_instant: bool
+    is_list: bool
+    may_be_none: bool
+
+
+def _own_problem(value: object, kind: _Kind) -> str:
+    """The API also reads instants as milliseconds; in a program, a number may be anything, such as seconds."""
+    if isinstance(value, timedelta):
+        return "Expected a number of seconds, got a timedelta: use its total_seconds()"
+    if kind.is_list and isinstance(value, str):
+        return f"Expected a list such as [{value!r:.100}], got {value!r:.100}"
+    if not kind.is_instant or (value is None and kind.may_be_none):
+        return ""
+    if not isinstance(value, datetime):
+        return f"Expected a datetime, got {value!r:.100}"
+    return "" if value.utcoffset() is not None else f"Expected a datetime with a time zone, got {value.isoformat()}"
 
 
 def _refusal(errors: list[FieldError], message: type[msgspec.Struct], names: Mapping[str, str]) -> InvalidInput:
@@ -123,9 +140,22 @@ def _wire_names(message: type[msgspec.Struct]) -> Mapping[str, str]:
 
 
 @functools.cache
-def _instants(message: type[msgspec.Struct]) -> tuple[str, ...]:
-    return tuple(field.encode_name for field in msgspec.structs.fields(message) if _holds_instant(field.type))
+def _kinds(message: type[msgspec.Struct]) -> Mapping[str, _Kind]:
+    return {
+        field.encode_name: _Kind(
+            is_instant=datetime in (found := {*_alternatives(field.type)}),
+            is_list=tuple in found,
+            may_be_none=types.NoneType in found,
+        )
+        for field in msgspec.structs.fields(message)
+    }
 
 
-def _holds_instant(expected: Any) -> bool:
-    return expected is datetime or any(map(_holds_instant, typing.get_args(expected)))
+def _alternatives(expected: Any) -> Iterator[Any]:
+    """The types that a value may have, without their parts."""
+    origin = typing.get_origin(expected)
+    if origin in (typing.Annotated, typing.Union, types.UnionType):
+        for part in typing.get_args(expected):
+            yield from _alternatives(part)
+    elif isinstance(origin or expected, type):
+        yield origin or expected

@@ -31,6 +31,7 @@ STATUSES: Final[Mapping[str, tuple[int, str]]] = {
     "unsupported_media_type": (415, "The body must be JSON"),
     "misdirected": (421, "The request is for another server"),
     "key_reuse": (422, "The idempotency key was used for another request"),
+    "req_id_reuse": (422, "The reqId was used for another request"),
     "unsupported": (422, "This cannot be done here"),
     "rate_limited": (429, "Too many requests"),
     "headers_too_large": (431, "The request headers are too large"),

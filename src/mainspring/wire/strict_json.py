@@ -27,6 +27,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from mainspring.errors import FieldError, InvalidInput, plain_words
+from mainspring.text import did_you_mean
 
 MAX_DEPTH: Final = 32
 MAX_NUMBER_LENGTH: Final = 100
@@ -290,7 +291,8 @@ def _field_problems(
     value: dict[str, object], struct: type[msgspec.Struct], judge: Judge, pointer: str
 ) -> list[FieldError]:
     fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
-    found = [FieldError(_step(pointer, key), "unknown field") for key in value if key not in fields]
+    unknown = itertools.islice((key for key in value if key not in fields), MAX_FIELD_ERRORS)
+    found = [FieldError(_step(pointer, key), f"unknown field{did_you_mean(key, fields)}") for key in unknown]
     for name, field in fields.items():
         if name in value:
             found += problems(value[name], field.type, judge, _step(pointer, name))

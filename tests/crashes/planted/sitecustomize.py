@@ -11,8 +11,8 @@ def forget_creates() -> None:
 
     put = TimerService._put_new
 
-    async def forgetful(self: Any, timers: Any) -> Any:
-        return timers if random.random() < 0.1 else await put(self, timers)
+    async def forgetful(self: Any, timers: Any, places: Any = None) -> Any:
+        return timers if random.random() < 0.1 else await put(self, timers, places)
 
     TimerService._put_new = forgetful  # type: ignore[method-assign]
 

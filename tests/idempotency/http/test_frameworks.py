@@ -223,7 +223,7 @@ async def test_the_key_is_described_where_it_is_taken() -> None:
         for path, methods in document["paths"].items()
         for operation in methods.values()
         for parameter in operation.get("parameters", ())
-        if parameter["name"] == "Idempotency-Key"
+        if parameter.get("name") == "Idempotency-Key"
     }
     jobs = {"/v1/jobs/create", "/v1/jobs/trigger", "/v1/jobs/backfill"}
     assert taking == {
@@ -231,6 +231,7 @@ async def test_the_key_is_described_where_it_is_taken() -> None:
         "/v1/timers/create-batch",
         "/v1/namespaces/create",
         "/v1/fetches/create",
+        "/v1/jobs/rerun",
         *jobs,
     }
 

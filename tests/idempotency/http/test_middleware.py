@@ -9,10 +9,10 @@ import pytest
 
 from mainspring.clock import SystemClock
 from mainspring.errors import ConfigError, StoreUnavailable, TooLarge
-from mainspring.idempotency import InMemoryStore
+from mainspring.idempotency import InMemoryStore, NotDone, Resolved, Unresolved
 from mainspring.idempotency.entries import COLLECTION
 from mainspring.idempotency.http.held_answer import AsgiApp, Receive, Scope, Send
-from mainspring.idempotency.http.middleware import IdempotencyMiddleware, authorization, request_key
+from mainspring.idempotency.http.middleware import IdempotencyMiddleware, KeyedRequest, authorization, request_key
 from mainspring.idempotency.http.quota import Quota
 from mainspring.idempotency.stores.records import RecordsStore
 from mainspring.stores.memory import MemoryStore
@@ -141,6 +141,18 @@ async def test_the_longest_key_is_accepted_and_two_keys_are_refused(shop: Shop) 
     assert (await call(key=KEY, headers={"Idempotency-Key": "other"})).status == 400
 
 
+async def test_a_key_is_the_same_in_quotes_and_without(shop: Shop) -> None:
+    call = guarded(shop)
+    assert not (await call(key=b'"k-1"')).was_replayed
+    for key in (b"k-1", b'"k-1"'):
+        assert (await call(key=key)).was_replayed
+    assert not (await call(key=rb'"a\"b\\c"')).was_replayed
+    assert (await call(key=rb'a"b\c')).was_replayed
+    for key in (b'""', b'"a b"'):
+        assert (await call(key=key)).status == 400
+    assert shop.runs == 2
+
+
 @pytest.mark.parametrize("change", [{"body": b'{"n":2}'}, {"body": b'{"n": 1}'}, {"query": b"page=2"}])
 async def test_the_same_key_with_other_bytes_is_refused(shop: Shop, change: dict[str, bytes]) -> None:
     call = guarded(shop)
@@ -158,6 +170,8 @@ async def test_a_repeat_during_the_work_is_refused_and_told_when_to_come_again(s
     refused = await call(key=KEY)
     assert (refused.status, refused.code) == (409, "in_progress")
     assert int(refused.header(b"retry-after") or b"0") >= 1
+    other = await call(key=KEY, body=b"else")
+    assert (other.status, other.code) == (422, "key_reuse")
     shop.gate.set()
     assert (await first).status == 201
     assert (await call(key=KEY)).was_replayed
@@ -260,7 +274,7 @@ def test_credentials_are_never_part_of_a_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "runs"), [(200, 1), (404, 1), (422, 1), (401, 2), (403, 2), (429, 2), (500, 2), (503, 2)]
+    ("status", "runs"), [(200, 1), (404, 1), (400, 2), (422, 2), (401, 2), (403, 2), (429, 2), (500, 2), (503, 2)]
 )
 async def test_answers_that_say_not_done_are_not_kept(shop: Shop, status: int, runs: int) -> None:
     shop.status = status
@@ -287,6 +301,55 @@ async def test_an_application_that_fails_before_it_answers_may_be_tried_again(sh
             await call(key=KEY)
     shop.failure = None
     assert (await call(key=KEY)).status == 201
+
+
+async def test_after_an_exception_the_outcome_is_unknown_where_that_is_asked_for(shop: Shop) -> None:
+    call = guarded(shop, on_exception="unknown")
+    shop.failure = ValueError("no")
+    with pytest.raises(ValueError, match="no"):
+        await call(key=KEY)
+    assert (await call(key=KEY)).code == "unknown_outcome"
+    shop.failure, shop.status = None, 500  # by which frameworks tell of an exception
+    assert [(await call(key="500")).status for _ in range(2)] == [500, 409]
+    shop.status = 503
+    assert [(await call(key="503")).status for _ in range(2)] == [503, 503]
+    assert shop.runs == 4
+    with pytest.raises(ConfigError, match="free or unknown"):
+        guarded(shop, on_exception="retry")
+
+
+async def test_resolve_finds_out_about_a_request_whose_outcome_is_unknown(shop: Shop) -> None:
+    asked: list[KeyedRequest] = []
+
+    async def resolve(request: KeyedRequest, unresolved: Unresolved) -> Resolved[object] | NotDone | None:
+        asked.append(request)
+        answers: dict[str, Resolved[object] | NotDone] = {"done": Resolved({"order": 17}), "not": NotDone()}
+        return answers.get(request.key)
+
+    call = guarded(shop, resolve=resolve, on_exception="unknown")
+    for key in ("done", "not", "lost"):
+        shop.failure = ValueError("no")
+        with pytest.raises(ValueError, match="no"):
+            await call(key=key, body=b"[]", query=b"a=1")
+        shop.failure = None
+    again = await call(key="done", body=b"[]", query=b"a=1")
+    assert (again.status, again.body, again.was_replayed) == (200, b'{"order":17}', True)
+    assert (await call(key="not", body=b"[]", query=b"a=1")).status == 201
+    assert (await call(key="lost", body=b"[]", query=b"a=1")).code == "unknown_outcome"
+    assert [(one.method, one.route, one.key, one.query, one.body) for one in asked] == [
+        ("POST", "/orders", key, b"a=1", b"[]") for key in ("done", "not", "lost")
+    ]
+    assert asked[0].headers["idempotency-key"] == "done"
+
+
+async def test_a_refusal_does_not_tell_where_the_store_is(shop: Shop) -> None:
+    class Away(InMemoryStore):
+        async def look(self, address: str, *, now: int) -> None:
+            raise StoreUnavailable("Expected to use redis://secret-host:6379, got: refused")
+
+    refused = await Client(IdempotencyMiddleware(shop, store=Away()))(key=KEY)
+    assert (refused.status, refused.code, shop.runs) == (503, "store_unavailable", 0)
+    assert b"secret-host" not in refused.body
 
 
 async def test_an_application_that_fails_while_it_answers_leaves_the_outcome_unknown(shop: Shop) -> None:
@@ -392,9 +455,9 @@ async def test_nothing_runs_without_a_claim(shop: Shop) -> None:
     assert b'"requestId":"r-1"' in refused.body
 
 
-@pytest.mark.parametrize(("error", "code"), [(StoreUnavailable, "in_progress"), (TooLarge, "unknown_outcome")])
+@pytest.mark.parametrize("error", [StoreUnavailable, TooLarge])
 async def test_the_caller_of_work_whose_outcome_cannot_be_recorded_gets_its_answer(
-    shop: Shop, error: type[Exception], code: str
+    shop: Shop, error: type[Exception]
 ) -> None:
     class Full(InMemoryStore):
         async def replace(self, address: str, value: bytes, *, expect: int, now: int, expires_at: int | None) -> bool:
@@ -402,10 +465,10 @@ async def test_the_caller_of_work_whose_outcome_cannot_be_recorded_gets_its_answ
                 raise error
             return await super().replace(address, value, expect=expect, now=now, expires_at=expires_at)
 
-    call = Client(IdempotencyMiddleware(shop, store=Full()))
+    call = Client(IdempotencyMiddleware(shop, store=Full(), lease_seconds=0.1))
     assert (await call(key=KEY)).body == shop.body
     again = await call(key=KEY)
-    assert (again.status, again.code, shop.runs) == (409, code, 1)
+    assert (again.status, again.code, shop.runs) == (409, "unknown_outcome", 1)
 
 
 async def test_an_application_that_never_answers_is_an_error() -> None:

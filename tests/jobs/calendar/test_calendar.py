@@ -17,6 +17,7 @@ from mainspring.errors import InvalidInput
 from mainspring.jobs.calendar import zone as zones
 from mainspring.jobs.calendar.calendar import Calendar, Dst, is_due, spread_ms
 from mainspring.jobs.calendar.cron import parse
+from mainspring.jobs.calendar.schedule import Cron
 from mainspring.testing.oracle.instants import instants, local_times
 from tests.support.source_tree import ROOT
 
@@ -234,6 +235,45 @@ def test_a_range_is_listed_in_order_and_counted_without_listing(
         assert calendar.count(after, until) == len(found)
 
 
+@given(
+    schedule=st.sampled_from(["* * * * *", "*/15 * * * *", "5,35 1,2,3 * * *", "0 9 * * fri"]),
+    steps=st.lists(st.tuples(st.booleans(), st.integers(-3 * 86_400_000, 3 * 86_400_000)), max_size=40),
+)
+def test_what_a_calendar_was_asked_before_does_not_change_its_answers(
+    schedule: str, steps: list[tuple[bool, int]]
+) -> None:
+    def calendar() -> Calendar:
+        return Calendar(parse(schedule, job="", seconds=False), "Europe/Berlin", Dst())
+
+    asked = calendar()
+    change = round(datetime(2026, 10, 25, 1, tzinfo=UTC).timestamp() * 1000)
+    at = change
+    for goes_on, offset in steps:
+        after = at if goes_on else change + offset
+        found = asked.next(after)
+        assert found == calendar().next(after)
+        assert found is not None
+        at = found
+
+
+def test_an_instant_that_many_jobs_ask_for_is_looked_for_once() -> None:
+    looks = 0
+
+    class Counted(Cron):
+        def first(self, local: int) -> int | None:
+            nonlocal looks
+            looks += 1
+            return super().first(local)
+
+    cron = parse("* * * * *", job="", seconds=False)
+    assert isinstance(cron, Cron)
+    calendar = Calendar(Counted(cron.seconds, cron.minutes, cron.hours, cron.days, cron.months), "UTC", Dst())
+    for _ in range(100):
+        for second in range(0, 60_000, 1_000):
+            assert calendar.between(second, 10**9, limit=5) == [60_000 * minute for minute in range(1, 6)]
+    assert looks < 10
+
+
 def test_at_both_ends_of_time_there_is_nothing_more() -> None:
     calendar = Calendar(parse("0 0 1 1 *"), "Pacific/Kiritimati", Dst())
     assert calendar.previous(0) is None
@@ -265,14 +305,21 @@ def test_the_spread_of_an_instant_is_stable_and_within_the_jitter() -> None:
 @pytest.mark.parametrize(
     ("name", "similar"),
     [
-        ("Europe/Berln", "similar: Europe/Berlin"),
-        ("europe/berlin", "similar: Europe/Berlin"),
+        ("Europe/Berln", r"did you mean Europe/Berlin.*\?"),
+        ("europe/berlin", r"did you mean Europe/Berlin\?"),
+        ("Berlin", r"did you mean Europe/Berlin\?"),
+        ("US/Chicago", r"did you mean America/Chicago\?"),
+        ("new york", r"did you mean America/New_York\?"),
+        ("PST", r"did you mean America/Los_Angeles\?"),
+        ("GMT+2", r"did you mean Etc/GMT-2\?"),
+        ("+05:30", "got"),
+        ("UTC+0", r"did you mean UTC\?"),
         ("../../etc/passwd", "got"),
         ("", "got"),
         ("Mars/Olympus_Mons" * 1000, "got"),
     ],
 )
-def test_an_unknown_zone_is_refused_with_similar_names(name: str, similar: str) -> None:
+def test_an_unknown_zone_is_refused_and_another_proposed(name: str, similar: str) -> None:
     with pytest.raises(InvalidInput, match=f"^Expected an IANA time zone.*{similar}") as refused:
         Calendar(parse("@daily"), name, Dst())
     assert len(refused.value.detail) < 300

@@ -37,6 +37,9 @@ def days(text: str, start: str, count: int) -> list[str]:
         ("29 2 *", "2096-02-29", ["2104-02-29", "2108-02-29"]),
         ("L * *", "2028-01-01", ["2028-01-31", "2028-02-29"]),
         ("1,L * *", "2027-01-31", ["2027-02-01", "2027-02-28"]),
+        ("L-3 * *", "2028-01-01", ["2028-01-28", "2028-02-26"]),
+        ("L-30 * *", "2026-02-01", ["2026-03-01", "2026-05-01"]),  # of months with 31 days
+        ("L-2W * *", "2026-05-01", ["2026-05-29", "2026-06-29"]),  # 29 May is a Friday, 28 June a Sunday
         ("LW * *", "2026-05-01", ["2026-05-29", "2026-06-30"]),  # 31 May 2026 is a Sunday
         ("15W * *", "2026-02-01", ["2026-02-16", "2026-03-16"]),  # both are Sundays
         ("1W * *", "2026-07-31", ["2026-08-03", "2026-09-01"]),  # 1 August is a Saturday, and 31 July another month
@@ -99,6 +102,8 @@ def test_seconds_come_first_where_they_are_allowed() -> None:
 def test_intervals_are_counted_from_the_epoch() -> None:
     assert listed("@every 90s", "1970-01-01", 2) == ["1970-01-01 00:01:30", "1970-01-01 00:03:00"]
     assert listed("@every 7h", "1970-01-01 20:59", 2) == ["1970-01-01 21:00:00", "1970-01-02 04:00:00"]
+    assert listed("@every 1h30m", "1970-01-01", 2) == ["1970-01-01 01:30:00", "1970-01-01 03:00:00"]
+    assert parse("@every 1h 30m") == parse("@every 90m")
     assert listed("@EVERY 2 d", "2026-01-01 00:00:01", 1) == ["2026-01-03 00:00:00"]
 
 
@@ -138,7 +143,8 @@ def test_h_keeps_to_its_range_and_steps_through_it() -> None:
     [
         ("", "Expected five fields (minute, hour, day of month, month, day of week), got 0"),
         ("* * * *", "got 4"),
-        ("* * * * * * *", "got 7"),
+        ("* * * * * * *", 'Expected no field for the year, got "*"; set `startAt` and `endAt`'),
+        ("0 9 * * 1 2027", 'Expected no field for the year, got "2027"'),
         ("0 0 * * * *", "`seconds: true`"),
         ("60 * * * *", 'Expected minute from 0 to 59, got "60"'),
         ("* 24 * * *", 'Expected hour from 0 to 23, got "24"'),
@@ -153,7 +159,18 @@ def test_h_keeps_to_its_range_and_steps_through_it() -> None:
         ("1.5 * * * *", 'got "1.5"'),
         ("\u0661 * * * *", 'got "\u0661"'),
         ("¹ * * * *", 'got "¹"'),
-        ("? * * * *", 'Expected minute from 0 to 59, got "?"'),
+        ("? * * * *", 'Expected minute from 0 to 59, got "?"; ? is for days only: write *'),
+        ("* ? * * *", 'Expected hour from 0 to 23, got "?"; ? is for days only: write *'),
+        ("0 0 L-31 * *", 'Expected day of month L, or L-1 to L-30, got "l-31"'),
+        ("0 0 L-x * *", 'Expected day of month L, or L-1 to L-30, got "l-x"'),
+        ("0 0 L-29 2 *", "a date that exists"),
+        (
+            "CRON_TZ=Europe/Berlin 0 9 * * *",
+            'got "CRON_TZ=Europe/Berlin"; set `timezone` to "Europe/Berlin" and the schedule "0 9 * * *"',
+        ),
+        ("TZ=UTC", 'set `timezone` to "UTC"'),
+        ("RRULE:FREQ=WEEKLY;BYDAY=MO", 'got the recurrence rule "RRULE:FREQ=WEEKLY;BYDAY=MO"; write "0 9 * * mon"'),
+        ("FREQ=DAILY", "recurrence rule"),
         ("5-1 * * * *", 'Expected a range of minute that ascends, got "5-1"'),
         ("* * * * fri-mon", 'Expected a range of day of week that ascends, got "fri-mon"'),
         ("*/0 * * * *", "Expected a step of minute from 1 to 60"),
@@ -174,7 +191,9 @@ def test_h_keeps_to_its_range_and_steps_through_it() -> None:
         ("@every 5", "Expected an interval such as @every 90s"),
         ("@every 0s", "Expected an interval from 1 second to 366 days"),
         ("@every 999999999d", "Expected an interval from 1 second to 366 days"),
-        ("@every 1h30m", "Expected an interval such as @every 90s"),
+        ("@every 1.5h", "in whole seconds"),
+        ("@every 500ms", "in whole seconds"),
+        ("@every 5 minutes", "Expected an interval such as @every 90s"),
         (",".join(["1"] * 10_000) + " * * * *", f"at most {MAX_LENGTH} characters, got 20007"),
         ("9" * 900 + " * * * *", 'Expected minute from 0 to 59, got "9999'),
         ("*/" + "9" * 900 + " * * * *", "Expected a step of minute from 1 to 60"),

@@ -276,6 +276,10 @@ PLANTED: dict[str, tuple[str, Journal]] = {
         ledger([*CALM[:-1], msgspec.structs.replace(CALM[-1], delivery_id=CALM[0].delivery_id)]),
     ),
     "called twice": ("P", fetch(calls=2)),
+    "accepted as a repeat of another call": (
+        "P",
+        fetch(*operation("3", 7 * SECOND, "fetches", "create", Asked(id="r", host="q"), View(id="r", state="pending"))),
+    ),
     "the end changes": ("P", fetch(end="unknown")),
     "a result is neither taken nor given up": (
         "P",

@@ -22,35 +22,12 @@ from mainspring.testing.oracle.runs import (
     instants_of_terms,
 )
 from mainspring.wire.instants import to_instant, to_ms
+from tests.testing.oracle.broken_services import run
 
 START = 1_785_000_000_000
 DOWN, UP = START + 20_000, START + 80_000
 """In between nobody runs; what is due on time when they are back is run."""
 INSTANTS = instants_of(lambda local: local.second % 2 == 0, after=START, until=START + 100_000)
-
-
-def run(instant: int, **fields: object) -> RunView:
-    view = RunView(
-        launch_id=f"job@{instant}",
-        name="job",
-        kind="scheduled",
-        state="succeeded",
-        scheduled_at=to_instant(instant),
-        scheduled_until=None,
-        count=1,
-        reason="",
-        by="",
-        planned_at=to_instant(instant - 5000),
-        started_at=to_instant(instant),
-        late_ms=0,
-        finished_at=to_instant(instant + 10),
-        attempts=1,
-        status=200,
-        duration_ms=10,
-        answer_head="",
-        delivery_id=f"msg_{instant}",
-    )
-    return msgspec.structs.replace(view, **fields)
 
 
 def skipped(instants: Sequence[int], reason: str, *, at: int = UP) -> RunView:
@@ -89,7 +66,7 @@ def account(catchup: Catchup = "latest", window_ms: int = 3_600_000) -> Watched:
         outside = [instant for instant in missed if instant not in within]
         runs += [run(instant, kind="catchup", started_at=to_instant(UP)) for instant in within]
         runs += [skipped(outside, "outside-window")] if outside else []
-    return Watched("job", INSTANTS, runs, arrivals(runs), catchup, "skip", window_ms, [Outage(DOWN, UP)])
+    return Watched("j", INSTANTS, runs, arrivals(runs), catchup, "skip", window_ms, [Outage(DOWN, UP)])
 
 
 @pytest.mark.parametrize(
@@ -118,15 +95,15 @@ def test_one_that_was_skipped_while_another_was_under_way_passes() -> None:
 def _with(job: Watched, *changes: int | RunView) -> Watched:
     """Other entries at some places, and what a receiver would then have seen."""
     runs = list(job.runs)
-    for place, run in zip(changes[::2], changes[1::2], strict=True):
+    for place, other in zip(changes[::2], changes[1::2], strict=True):
         assert isinstance(place, int)
-        assert isinstance(run, RunView)
-        runs[place] = run
+        assert isinstance(other, RunView)
+        runs[place] = other
     return replace(job, runs=runs, arrivals=arrivals(runs))
 
 
 def _again(job: Watched) -> Watched:
-    twice = run(INSTANTS[3], launch_id="job@another")
+    twice = run(INSTANTS[3], launch_id="j@another")
     runs = [*job.runs, twice]
     return replace(job, runs=runs, arrivals=arrivals(runs))
 
@@ -193,7 +170,7 @@ def _extended(launched: int) -> Watched:
     ]
     instants = instants_of_terms(terms)
     runs = [run(instant) for instant in sorted({*instants, launched})]
-    return Watched("job", instants, runs, arrivals(runs))
+    return Watched("j", instants, runs, arrivals(runs))
 
 
 def test_a_job_whose_end_was_extended_passes_with_what_came_after_the_change() -> None:
@@ -221,8 +198,8 @@ PLANTED: list[tuple[str, Callable[[], Watched]]] = [
     ("wrong-late", lambda: _with(account(), 0, run(INSTANTS[0], kind="catchup"))),
     ("wrong-late", lambda: replace(account("all"), catchup="none")),
     ("unsent", lambda: replace(account(), arrivals=account().arrivals[1:])),
-    ("sent-anyway", lambda: replace(account(), arrivals=[*account().arrivals, Arrival(f"job@{DOWN}", "", UP)])),
-    ("unrecorded", lambda: replace(account(), arrivals=[*account().arrivals, Arrival("job@1", "msg_1", UP)])),
+    ("sent-anyway", lambda: replace(account(), arrivals=[*account().arrivals, Arrival(f"j@{DOWN}", "", UP)])),
+    ("unrecorded", lambda: replace(account(), arrivals=[*account().arrivals, Arrival("j@1", "msg_1", UP)])),
     ("unrecorded", lambda: replace(account(), arrivals=[*account().arrivals, account().arrivals[0]])),
     ("changed-id", lambda: _arrival(delivery_id="msg_other")(account())),
     ("early", lambda: _arrival(at=INSTANTS[0] - 100)(account())),

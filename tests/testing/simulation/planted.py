@@ -64,9 +64,14 @@ def _a_stale_delete_is_acknowledged(_: Any) -> Any:
 
 def _a_stale_change_is_acknowledged(_: Any) -> Any:
     async def change(
-        self: TimerService, namespace: str, timer_id: str, change: Callable[[Timer], Timer | None]
+        self: TimerService,
+        namespace: str,
+        timer_id: str,
+        change: Callable[[Timer], Timer | None],
+        *,
+        to_call: bool = False,
     ) -> Timer:
-        timer = await self._find(namespace, timer_id)
+        timer = await self._find(namespace, timer_id, to_call=to_call)
         after = change(timer)
         if after is not None:
             await self._put_changed([(timer, after)])
@@ -233,7 +238,7 @@ def _an_open_circuit_allows_nothing(good: Any) -> Any:
     return record
 
 
-def _a_look_in_vain_forgets_what_came_after(_: Any) -> Any:
+def _a_late_look_forgets_what_came_after(_: Any) -> Any:
     async def recheck(self: Dispatcher, timer: Timer) -> None:
         try:
             [current] = await contained(self._store.get([timer.key]))
@@ -241,6 +246,7 @@ def _a_look_in_vain_forgets_what_came_after(_: Any) -> Any:
             self._leave_window(timer)
             self._find_again(timer)
             return
+        self._leave_window(timer)
         if current is not None:
             self.note(current.shard_id, current.due_at)
 
@@ -283,7 +289,7 @@ PLANTED: Final = {
     "agenda.note: the position stays": Planted("Live", Agenda, "note", _the_position_stays),
     "agenda.advance: passes what was noted": Planted("Live", ShardState, "advance", _what_was_noted_is_passed),
     "dispatcher._recheck: forgets the next row": Planted(
-        "Live", Dispatcher, "_recheck", _a_look_in_vain_forgets_what_came_after
+        "Live", Dispatcher, "_recheck", _a_late_look_forgets_what_came_after
     ),
     "lanes.record: allows none": Planted("Live", LaneState, "record", _an_open_circuit_allows_nothing),
 }

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from mainspring import crashpoint
-from mainspring.fetches import registry
+from mainspring.fetches import registry, service
 from mainspring.fetches.carrier import FetchCarrier
 from mainspring.fetches.executor import Executor, _OwnedFetch
 from mainspring.fetches.outcome import Outcome
@@ -46,10 +46,10 @@ def _the_mark_is_ignored(_: Any) -> Any:
 
 def _the_last_end_stays(_: Any) -> Any:
     async def end(
-        self: FetchRegistry, of: Fetch, outcome: Outcome, *, by_executor: bool, offers: bool = False
+        self: FetchRegistry, of: Fetch, outcome: Outcome, *, by_executor: bool, offer_ms: int = 0
     ) -> tuple[Fetch | None, bool]:
         def overwrite(fetch: Fetch) -> Fetch:
-            return ended(fetch, outcome, offers=offers, retention_ms=self._retention_ms)
+            return ended(fetch, outcome, offer_ms=offer_ms, retention_ms=self._retention_ms)
 
         fetch, _ = await self._change(of.req_id, overwrite, created_at=of.created_at)
         return fetch, True
@@ -93,7 +93,8 @@ def _a_stale_row_is_left(_: Any) -> Any:
     """The row of a new fetch is not written while that of its expired namesake is still there."""
 
     async def give_row(self: FetchRegistry, fetch: Fetch) -> None:
-        row = new_row(fetch, await self._namespaces.system(NAMESPACE), version=first_version(self._random))
+        namespace, now = await self._namespaces.system(NAMESPACE), self._clock.now_ms()
+        row = new_row(fetch, namespace, version=first_version(self._random), now=now)
         await self._timers.write([Put(row, 0)])
         self._wake(row.shard_id, row.due_at)
 
@@ -101,11 +102,20 @@ def _a_stale_row_is_left(_: Any) -> Any:
 
 
 def _it_expires_while_it_is_offered(good: Any) -> Any:
-    def short(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) -> Fetch:
-        final: Fetch = good(fetch, outcome, offers=offers, retention_ms=retention_ms)
+    def short(fetch: Fetch, outcome: Outcome, *, offer_ms: int, retention_ms: int) -> Fetch:
+        final: Fetch = good(fetch, outcome, offer_ms=offer_ms, retention_ms=retention_ms)
         return replace(final, expires_at=outcome.finished_at + retention_ms)
 
     return short
+
+
+def _another_request_is_accepted(_: Any) -> Any:
+    """Under a reqId that is taken, as if it were a repeat."""
+
+    def other_request(first: Fetch, repeat: Fetch) -> tuple[str, ...]:
+        return ()
+
+    return other_request
 
 
 def _hosts_share_nothing(_: Any) -> Any:
@@ -123,6 +133,7 @@ PLANTED: Final = {
     "carrier.carry: drops an untaken result": Planted("P", FetchCarrier, "carry", _an_untaken_result_is_dropped),
     "record.ended: expires while it is offered": Planted("P", registry, "ended", _it_expires_while_it_is_offered),
     "registry.add: a crash leaves no row": Planted("Live", FetchRegistry, "add", _a_crash_leaves_no_row),
+    "service.other_request: finds none": Planted("P", service, "other_request", _another_request_is_accepted),
     "places._room: hosts share nothing": Planted("B", Places, "_room", _hosts_share_nothing),
 }
 

@@ -13,10 +13,12 @@ from msgspec.structs import replace
 from mainspring.errors import StoreUnavailable
 from mainspring.jobs import clock_state, queue
 from mainspring.jobs.clock_state import ClockState
+from mainspring.jobs.foreign import with_last_run
 from mainspring.jobs.ledger import Ledger, Run
 from mainspring.jobs.messages import RunKind
 from mainspring.jobs.overlap import Step
 from mainspring.jobs.record import Definition, Job
+from mainspring.jobs.registry import JOBS, Registry
 from mainspring.jobs.row_store import MissingRows, RowStore
 from tests.testing.simulation.planted_defect import Planted, tell
 
@@ -60,7 +62,20 @@ def _a_new_job_goes_on_where_the_old_one_was(good: Any) -> Any:
     return adopted
 
 
+def _the_last_run_is_one_that_was_not_run(_: Any) -> Any:
+    async def put_last_run(self: Registry, name: str, instant: int, *, created_at: int) -> None:
+        record = await self._record(name)
+        if record is not None:
+            value, now = with_last_run(record.value, instant - 1000), self._clock.now_ms()
+            await self._records.put_record(JOBS, name, value, expect=record.version, now=now)
+
+    return put_last_run
+
+
 PLANTED: Final = {
+    "registry.put_last_run: writes what was not run": Planted(
+        "C", Registry, "put_last_run", _the_last_run_is_one_that_was_not_run
+    ),
     "overlap.step: catch-up skips what is on time": Planted("C", queue, "step", _what_is_on_time_is_skipped),
     "row_store.add_runs: swallows a row that failed": Planted(
         "C", RowStore, "add_runs", _a_row_that_failed_is_forgotten

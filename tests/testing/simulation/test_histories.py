@@ -12,7 +12,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from mainspring.testing.oracle.journal import Fault, Reached
+from mainspring.testing.oracle.journal import Commit, Fault, Reached
+from mainspring.testing.simulation import scenes
+from mainspring.testing.simulation.chance import Chance
+from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.plan import Blow, Plan, read_plan, write_plan
 from mainspring.testing.simulation.search import look
 from mainspring.testing.simulation.simulate import simulate
@@ -94,6 +97,16 @@ def test_an_instance_that_starts_with_a_wrong_wall_clock_keeps_every_promise(day
         Blow(at=3_200, kind="restart"),
     )
     assert simulate(replace(draw_plan(1), blows=blows)).violations == []
+
+
+@pytest.mark.parametrize("seed", [15, 54, 1006, 2030])
+def test_a_namespace_that_gets_more_shards_in_the_middle_of_everything_keeps_every_promise(seed: int) -> None:
+    """Among them: an id that is created in both ranges at the same time, and a store that cannot tell whether it is."""
+    outcome = simulate(scenes.more_shards(Chance(Draws(seed)), draw_plan(seed)))
+    assert outcome.violations == []
+    shards = {event.shard for event in outcome.journal if isinstance(event, Commit) and event.verb == "begin"}
+    before = outcome.plan.world.shards
+    assert any(shard is not None and shard >= before for shard in shards)
 
 
 def test_a_run_without_users_and_faults_comes_to_rest() -> None:

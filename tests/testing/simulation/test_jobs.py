@@ -23,6 +23,7 @@ FOUND = {
     "row_store.add_runs: swallows a row that failed": 108,
     "ledger._enter: overwrites": 1,
     "clock_state._adopted: keeps a dead job's state": 1,
+    "registry.put_last_run: writes what was not run": 1,
 }
 """The first seed that finds each; `python -m tests.testing.simulation.planted_jobs` looks for it."""
 

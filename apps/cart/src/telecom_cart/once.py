@@ -27,7 +27,7 @@ class FetchOnce:
             max_redirects=0,
         )
         if result.response is not None and result.response.truncated:
-            raise Uncertain("The platform's answer to an order is longer than is read")
+            raise Uncertain("The platform's answer to an order did not come whole")
         if result.response is not None:
             headers = {name.lower(): value for name, value in result.response.headers.items()}
             return Answer(result.response.status, headers, result.response.content)

@@ -59,7 +59,7 @@ async def settlement_on(store: str) -> AsyncIterator[Settlement]:
     ms = Mainspring(store)
     async with ms.at_rest():
         try:
-            await anext(ms.timers.list(NAMESPACE), None)
+            await anext(ms.timers.iterate(namespace=NAMESPACE), None)
         except NotFound:
             raise NotConfigured("No carts were ever served from this store: --store says where they are.") from None
         repository = Repository(ms)

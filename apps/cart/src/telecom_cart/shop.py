@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Final, Self
 
 from mainspring import DueJob, DueTimer, Mainspring
+from mainspring.errors import Conflict
 from telecom_cart.carts import Carts
 from telecom_cart.checkout import Checkouts
 from telecom_cart.cleanup import Cleaner
@@ -98,7 +99,8 @@ class Shop:
         self._ms.handler(CLOSE_BASKET, replace=True)(self._close_basket)
 
     async def __aenter__(self) -> Self:
-        await self._ms.create_namespace(NAMESPACE)
+        with suppress(Conflict):  # of an earlier run
+            await self._ms.namespaces.create(NAMESPACE)
         self._spawn(self._start())
         return self
 

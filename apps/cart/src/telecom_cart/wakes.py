@@ -53,39 +53,39 @@ class Wakes:
     async def synchronise(self, user_id: str) -> datetime:
         """Soon: the answer says when."""
         timer = await self._timers.create(
-            NAMESPACE,
             f"sync-{_digest(user_id)}",
-            in_seconds=self._settings.sync_delay_seconds,
+            namespace=NAMESPACE,
+            delay_seconds=self._settings.sync_delay_seconds,
             handler=SYNCHRONISE,
             payload={"userId": user_id},
             retry_policy=self._synchronising,
-            timeout_seconds=HANDLER_SECONDS,
+            callback_timeout_seconds=HANDLER_SECONDS,
         )
         return timer.execute_at
 
     async def recover(self, user_id: str, cart_id: str, reference: str, *, in_seconds: float) -> None:
         await self._timers.create(
-            NAMESPACE,
             f"recover-{reference}",
-            in_seconds=in_seconds,
+            namespace=NAMESPACE,
+            delay_seconds=in_seconds,
             handler=RECOVER,
             payload={"userId": user_id, "cartId": cart_id},
             retry_policy=self._patient,
-            timeout_seconds=HANDLER_SECONDS,
+            callback_timeout_seconds=HANDLER_SECONDS,
         )
 
     async def forget_recovery(self, reference: str) -> None:
-        await self._timers.delete(NAMESPACE, f"recover-{reference}")
+        await self._timers.delete(f"recover-{reference}", namespace=NAMESPACE)
 
     async def close_basket(self, context: Context) -> None:
         await self._timers.create(
-            NAMESPACE,
             f"close-{_digest(context.basket_id)}",
-            in_seconds=0,
+            namespace=NAMESPACE,
+            delay_seconds=0,
             handler=CLOSE_BASKET,
             payload={"session": context.session, "basketId": context.basket_id, "place": context.place},
             retry_policy=self._closing,
-            timeout_seconds=HANDLER_SECONDS,
+            callback_timeout_seconds=HANDLER_SECONDS,
         )
 
 

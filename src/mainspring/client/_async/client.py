@@ -12,6 +12,7 @@ from typing import Self
 from mainspring.client._async.connection import AsyncConnection
 from mainspring.client._async.fetches import AsyncFetches
 from mainspring.client._async.jobs import AsyncJobs
+from mainspring.client._async.keys import AsyncKeys
 from mainspring.client._async.namespaces import AsyncNamespaces
 from mainspring.client._async.timers import AsyncTimers
 from mainspring.client.health import Health, Readiness
@@ -22,7 +23,7 @@ from mainspring.wire.message import Message
 
 
 class AsyncClient:
-    """Timers, jobs, fetches, namespaces and the state of one server.
+    """Timers, jobs, fetches, idempotency keys, namespaces and the state of one server.
 
     Use it as a context manager, or between `open` and `close`. `timeout` is for one attempt; up to `retries` more
     follow, but only where repeating is harmless. Raises the errors of `mainspring.errors`.
@@ -44,6 +45,7 @@ class AsyncClient:
         self.timers = AsyncTimers(self._connection)
         self.jobs = AsyncJobs(self._connection)
         self.fetches = AsyncFetches(self._connection)
+        self.keys = AsyncKeys(self._connection)
         self.namespaces = AsyncNamespaces(self._connection)
 
     @property

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Final, Unpack
 
 from mainspring.client._async.connection import AsyncConnection
-from mainspring.client.arguments import FetchesWhere
 from mainspring.client.reply import Repeat
-from mainspring.fetches.arguments import FetchFields, create_request
+from mainspring.fetches.arguments import LONGEST_WAIT_SECONDS, FetchesWhere, FetchFields, create_request
 from mainspring.fetches.messages import (
     FetchPage,
     FetchRef,
@@ -16,13 +15,14 @@ from mainspring.fetches.messages import (
     FetchSummary,
     FetchView,
     ListFetches,
+    RedeliverFetches,
+    RedeliveryView,
     StatsView,
 )
 from mainspring.wire.arguments import check_number, given, request
 
 FIRST_LOOK_SECONDS: Final = 0.02
 LOOK_SECONDS: Final = 1.0
-LONGEST_WAIT_SECONDS: Final = 31_536_000.0
 
 
 class AsyncFetches:
@@ -32,7 +32,8 @@ class AsyncFetches:
         self._connection = connection
 
     async def create(self, url: str, **fields: Unpack[FetchFields]) -> FetchView:
-        """Request a call. A `req_id` that exists returns what is there and makes no second call.
+        """Request a call. A `req_id` that exists returns what is there and makes no second call; for another method,
+        URL, body or `result_url`, it raises `ReqIdReuse`.
 
         Repeated: all attempts use the same reqId, generated here if none is given.
         """
@@ -80,6 +81,16 @@ class AsyncFetches:
         """Cancel a fetch. One that has ended stays as it is; a call under way continues. Repeated."""
         asked = request(FetchRef, {"req_id": req_id})
         return await self._connection.post("/v1/fetches/cancel", asked, FetchView, repeat=Repeat.HARMLESS)
+
+    async def redeliver(
+        self, req_id: str | None = None, *, all: bool = False, dry_run: bool = False, **where: Unpack[FetchesWhere]
+    ) -> RedeliveryView:
+        """Have the result of one fetch brought to its origin now, or those of all that match and were given up; with
+        `deliveries=("waiting", "failed")` also those that wait for their next offer. Repeated: it does no more then.
+        """
+        said = {**where, "req_id": given(req_id), "all": all, "dry_run": dry_run}
+        asked = request(RedeliverFetches, said)
+        return await self._connection.post("/v1/fetches/redeliver", asked, RedeliveryView, repeat=Repeat.HARMLESS)
 
     async def stats(self) -> StatsView:
         """Fetches by state, how long they took, and which executors make the calls. A read, so it is repeated."""

@@ -6,16 +6,16 @@ A request whose outcome is unknown is repeated only where the docstring says so.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Unpack
 
 from msgspec import UNSET, UnsetType
 
 from mainspring.client._async.connection import AsyncConnection
-from mainspring.client.arguments import RunsWhere, to_payload
+from mainspring.client.arguments import to_payload
 from mainspring.client.reply import Repeat
-from mainspring.jobs.arguments import JobFields, create_request, update_request
+from mainspring.jobs.arguments import JobFields, JobsWhere, RunsWhere, create_request, update_request
 from mainspring.jobs.calendar.calendar import Dst
 from mainspring.jobs.messages import (
     BackfillJob,
@@ -23,13 +23,13 @@ from mainspring.jobs.messages import (
     DeletedJobView,
     JobPage,
     JobRef,
-    JobState,
     JobView,
     ListJobs,
     ListRuns,
     PauseJob,
     PreviewJob,
     PreviewView,
+    RerunJob,
     ResumeJob,
     RunsPage,
     RunView,
@@ -93,42 +93,19 @@ class AsyncJobs:
         return await self._connection.post("/v1/jobs/delete", asked, DeletedJobView, repeat=Repeat.HARMLESS)
 
     async def list(
-        self,
-        *,
-        name_prefix: str = "",
-        labels: Mapping[str, str] | None = None,
-        states: Sequence[JobState] = (),
-        limit: int = 100,
-        cursor: str | None = None,
-        secrets: bool = False,
+        self, *, limit: int = 100, cursor: str | None = None, secrets: bool = False, **where: Unpack[JobsWhere]
     ) -> JobPage:
         """One page of jobs, in the order of their names. `secrets` shows hidden values. A read, so it is repeated."""
-        said = {
-            "name_prefix": name_prefix,
-            "labels": given(labels),
-            "states": states,
-            "limit": limit,
-            "cursor": given(cursor),
-            "secrets": secrets,
-        }
-        asked = request(ListJobs, said)
+        asked = request(ListJobs, {**where, "limit": limit, "cursor": given(cursor), "secrets": secrets})
         return await self._connection.post("/v1/jobs/list", asked, JobPage, repeat=Repeat.READ)
 
     async def iterate(
-        self,
-        *,
-        page_size: int = 100,
-        name_prefix: str = "",
-        labels: Mapping[str, str] | None = None,
-        states: Sequence[JobState] = (),
-        secrets: bool = False,
+        self, *, page_size: int = 100, secrets: bool = False, **where: Unpack[JobsWhere]
     ) -> AsyncIterator[JobView]:
         """All matching jobs, page by page. `secrets` shows hidden values."""
         cursor: str | None = None
         while True:
-            page = await self.list(
-                name_prefix=name_prefix, labels=labels, states=states, limit=page_size, cursor=cursor, secrets=secrets
-            )
+            page = await self.list(limit=page_size, cursor=cursor, secrets=secrets, **where)
             for job in page.jobs:
                 yield job
             cursor = page.next_cursor
@@ -184,7 +161,7 @@ class AsyncJobs:
     async def runs(
         self, name: str | None = None, *, limit: int = 100, cursor: str | None = None, **where: Unpack[RunsWhere]
     ) -> RunsPage:
-        """One page of the ledger, newest first; without a name, of all jobs, by name. A read, so it is repeated."""
+        """One page of the ledger, newest first; without a name, of all jobs together. A read, so it is repeated."""
         said = {"name": given(name), "limit": limit, "cursor": given(cursor)}
         asked = request(ListRuns, {**where, **said})
         return await self._connection.post("/v1/jobs/runs", asked, RunsPage, repeat=Repeat.READ)
@@ -213,3 +190,12 @@ class AsyncJobs:
         asked = request(BackfillJob, said)
         repeat = Repeat.READ if dry_run else Repeat.IF_UNDONE
         return await self._connection.post("/v1/jobs/backfill", asked, BackfillView, repeat=repeat)
+
+    async def rerun(self, launch_id: str, *, by: str = "") -> RunView:
+        """Run a run again that failed, was cancelled, or whose outcome is unknown: under its own instant, now. Returns
+        the new run; the old one stays in the ledger as it is.
+
+        Not repeated when its outcome is unknown: it may have been run.
+        """
+        asked = request(RerunJob, {"launch_id": launch_id, "by": by})
+        return await self._connection.post("/v1/jobs/rerun", asked, RunView, repeat=Repeat.IF_UNDONE)

@@ -13,6 +13,7 @@ from typing import Self
 from mainspring.client._sync.connection import Connection
 from mainspring.client._sync.fetches import Fetches
 from mainspring.client._sync.jobs import Jobs
+from mainspring.client._sync.keys import Keys
 from mainspring.client._sync.namespaces import Namespaces
 from mainspring.client._sync.timers import Timers
 from mainspring.client.health import Health, Readiness
@@ -23,7 +24,7 @@ from mainspring.wire.message import Message
 
 
 class Client:
-    """Timers, jobs, fetches, namespaces and the state of one server.
+    """Timers, jobs, fetches, idempotency keys, namespaces and the state of one server.
 
     Use it as a context manager, or between `open` and `close`. `timeout` is for one attempt; up to `retries` more
     follow, but only where repeating is harmless. Raises the errors of `mainspring.errors`.
@@ -45,6 +46,7 @@ class Client:
         self.timers = Timers(self._connection)
         self.jobs = Jobs(self._connection)
         self.fetches = Fetches(self._connection)
+        self.keys = Keys(self._connection)
         self.namespaces = Namespaces(self._connection)
 
     @property

@@ -3,20 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from mainspring.client._sync.connection import Connection
 from mainspring.client.reply import Repeat
+from mainspring.errors import NotFound
 from mainspring.model import RetryPolicy
 from mainspring.namespaces.messages import (
     CreateNamespace,
+    DeleteNamespace,
+    DeletionView,
     ListNamespaces,
     NamespacePage,
     NamespaceRef,
     NamespaceView,
+    ReshardNamespace,
+    ReshardView,
     UpdateNamespace,
+    gone,
 )
 from mainspring.wire.arguments import given, request
 
@@ -59,11 +66,11 @@ class Namespaces:
         asked = request(ListNamespaces, {"limit": limit, "cursor": given(cursor)})
         return self._connection.post("/v1/namespaces/list", asked, NamespacePage, repeat=Repeat.READ)
 
-    def iterate(self) -> Iterator[NamespaceView]:
+    def iterate(self, *, page_size: int = 100) -> Iterator[NamespaceView]:
         """All namespaces, page by page."""
         cursor: str | None = None
         while True:
-            page = self.list(cursor=cursor)
+            page = self.list(limit=page_size, cursor=cursor)
             yield from page.namespaces
             cursor = page.next_cursor
             if cursor is None:
@@ -93,3 +100,54 @@ class Namespaces:
         asked = request(UpdateNamespace, said)
         repeat = Repeat.HARMLESS if secret is UNSET else Repeat.IF_UNDONE
         return self._connection.post("/v1/namespaces/update", asked, NamespaceView, repeat=repeat)
+
+    def delete(
+        self,
+        name: str,
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+        cancel: bool = False,
+        progress: Callable[[DeletionView], object] | None = None,
+    ) -> DeletionView:
+        """Delete a namespace, with its timers if that is forced; Conflict if it has timers otherwise.
+
+        Takes at least ten seconds; `progress` is called every few seconds. Repeated when its outcome is unknown, and
+        may be called again. One that is created under this name meanwhile is left alone. `cancel` calls a deletion off
+        that was interrupted before anything was deleted; Conflict if it is too late for that.
+        """
+        meant = (self.get(name)).created_at
+        said = {"name": name, "force": force, "dry_run": dry_run, "cancel": cancel, "created_at": meant}
+        asked = request(DeleteNamespace, said)
+        view = gone(name)
+        while True:
+            try:
+                view = self._connection.post("/v1/namespaces/delete", asked, DeletionView, repeat=Repeat.HARMLESS)
+            except NotFound:
+                return replace(view, deleted=True)  # by a step whose answer was lost, or by somebody else
+            if dry_run or view.deleted or view.cancelled:
+                return view
+            if progress is not None:
+                progress(view)
+
+    def reshard(
+        self,
+        name: str,
+        *,
+        shard_count: int | None = None,
+        dry_run: bool = False,
+        progress: Callable[[ReshardView], object] | None = None,
+    ) -> ReshardView:
+        """Give a namespace more shards, or see what is left in the earlier ones. Returns when new timers go to them.
+
+        Takes about ten seconds; `progress` is called every few seconds. Repeated when its outcome is unknown, and
+        may be called again. A dry run changes nothing: it raises what stands in the way, or says what there is now.
+        """
+        said = {"name": name, "shard_count": given(shard_count), "dry_run": dry_run}
+        asked = request(ReshardNamespace, said)
+        while True:
+            view = self._connection.post("/v1/namespaces/reshard", asked, ReshardView, repeat=Repeat.HARMLESS)
+            if view.active or dry_run:
+                return view
+            if progress is not None:
+                progress(view)

@@ -14,24 +14,24 @@ from typing import Unpack
 from msgspec import UNSET, UnsetType
 
 from mainspring.client._sync.connection import Connection
-from mainspring.client.arguments import Where, to_payload
+from mainspring.client.arguments import to_payload
 from mainspring.client.reply import Repeat
 from mainspring.clock import wall_ms
-from mainspring.errors import InvalidInput
-from mainspring.model import Delivery, Result, RetryPolicy
+from mainspring.model import Delivery, RetryPolicy
+from mainspring.timers.arguments import HistoryWhere, Where, batch_request, create_request, ref_request
 from mainspring.timers.messages import (
     AttemptView,
     BatchView,
     BulkTimers,
     BulkView,
     CreateTimer,
-    CreateTimers,
     DeletedView,
     HistoryPage,
     ListHistory,
     ListTimers,
     TimerPage,
-    TimerRef,
+    TimerStats,
+    TimerStatsView,
     TimerView,
     UpdateTimer,
 )
@@ -65,23 +65,19 @@ class Timers:
         Repeated when its outcome is unknown, unless it is due so soon that it may have fired by then: a
         repeat would fire it a second time, with another delivery id.
         """
-        if (execute_at is None) == (delay_seconds is None):
-            got = "neither" if execute_at is None else "both"
-            raise InvalidInput(f"Expected one of execute_at and delay_seconds, got {got}")
-        said = {
-            "namespace": namespace,
-            "timer_id": timer_id,
-            "execute_at": given(execute_at),
-            "delay_seconds": given(delay_seconds),
-            "callback_url": callback_url,
-            "payload": UNSET if payload is None else to_payload(payload),
-            "headers": given(headers),
-            "labels": given(labels),
-            "retry_policy": retry_policy,
-            "callback_timeout_seconds": callback_timeout_seconds,
-            "delivery": delivery,
-        }
-        asked = request(CreateTimer, said)
+        asked = create_request(
+            timer_id,
+            namespace=namespace,
+            callback_url=callback_url,
+            execute_at=execute_at,
+            delay_seconds=delay_seconds,
+            payload=payload,
+            headers=headers,
+            labels=labels,
+            retry_policy=retry_policy,
+            callback_timeout_seconds=callback_timeout_seconds,
+            delivery=delivery,
+        )
         repeat = self._unless_soon(asked)
         return self._connection.post("/v1/timers/create", asked, TimerView, repeat=repeat)
 
@@ -90,15 +86,14 @@ class Timers:
 
         A dry run only has the server check them.
         """
-        said = {"timers": tuple(to_payload(timer) for timer in timers), "dry_run": dry_run}
-        asked = request(CreateTimers, said)
+        asked = batch_request(timers, dry_run=dry_run)
         harmless = dry_run or all(self._unless_soon(timer) is Repeat.HARMLESS for timer in timers)
         repeat = Repeat.HARMLESS if harmless else Repeat.IF_UNDONE
         return self._connection.post("/v1/timers/create-batch", asked, BatchView, repeat=repeat)
 
     def get(self, timer_id: str, *, namespace: str = "default") -> TimerView:
         """The timer; NotFound if it does not exist or is done. A read, so it is repeated."""
-        asked = _ref(timer_id, namespace)
+        asked = ref_request(timer_id, namespace=namespace)
         return self._connection.post("/v1/timers/get", asked, TimerView, repeat=Repeat.READ)
 
     def update(
@@ -145,7 +140,7 @@ class Timers:
 
         Repeated. If NotFound follows an unanswered attempt, a note says so: that attempt may have removed it.
         """
-        asked = _ref(timer_id, namespace)
+        asked = ref_request(timer_id, namespace=namespace)
         return self._connection.post("/v1/timers/delete", asked, DeletedView, repeat=Repeat.HARMLESS)
 
     def list(
@@ -186,30 +181,22 @@ class Timers:
         timer_id: str,
         *,
         namespace: str = "default",
-        outcomes: Sequence[Result] = (),
-        since: datetime | None = None,
-        until: datetime | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        **where: Unpack[HistoryWhere],
     ) -> HistoryPage:
         """One page of attempts, newest first, even if the timer is done. A read, so it is repeated."""
-        said = {
-            "namespace": namespace,
-            "timer_id": timer_id,
-            "outcomes": outcomes,
-            "since": given(since),
-            "until": given(until),
-            "limit": limit,
-            "cursor": given(cursor),
-        }
-        asked = request(ListHistory, said)
+        said = {"namespace": namespace, "timer_id": timer_id, "limit": limit, "cursor": given(cursor)}
+        asked = request(ListHistory, {**where, **said})
         return self._connection.post("/v1/timers/history", asked, HistoryPage, repeat=Repeat.READ)
 
-    def iterate_history(self, timer_id: str, *, namespace: str = "default") -> Iterator[AttemptView]:
+    def iterate_history(
+        self, timer_id: str, *, namespace: str = "default", page_size: int = 100, **where: Unpack[HistoryWhere]
+    ) -> Iterator[AttemptView]:
         """All attempts that are still kept, newest first."""
         cursor: str | None = None
         while True:
-            page = self.history(timer_id, namespace=namespace, cursor=cursor)
+            page = self.history(timer_id, namespace=namespace, limit=page_size, cursor=cursor, **where)
             yield from page.attempts
             cursor = page.next_cursor
             if cursor is None:
@@ -230,8 +217,13 @@ class Timers:
         """Resume all parked timers that match."""
         return self._bulk("bulk-resume", all, dry_run, where)
 
+    def stats(self, *, namespace: str = "default") -> TimerStatsView:
+        """The timers of a namespace by state. A read, so it is repeated."""
+        asked = request(TimerStats, {"namespace": namespace})
+        return self._connection.post("/v1/timers/stats", asked, TimerStatsView, repeat=Repeat.READ)
+
     def _act(self, verb: str, timer_id: str, namespace: str, repeat: Repeat) -> TimerView:
-        asked = _ref(timer_id, namespace)
+        asked = ref_request(timer_id, namespace=namespace)
         return self._connection.post(f"/v1/timers/{verb}", asked, TimerView, repeat=repeat)
 
     def _bulk(self, verb: str, everything: bool, dry_run: bool, where: Where) -> BulkView:
@@ -247,7 +239,3 @@ class Timers:
         if not isinstance(timer.execute_at, UnsetType) and to_ms(timer.execute_at) <= wall_ms() + span_ms:
             return Repeat.IF_UNDONE
         return Repeat.HARMLESS
-
-
-def _ref(timer_id: str, namespace: str) -> TimerRef:
-    return request(TimerRef, {"namespace": namespace, "timer_id": timer_id})

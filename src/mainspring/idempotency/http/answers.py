@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from mainspring.errors import MainspringError
+from mainspring.errors import MainspringError, StoreUnavailable
+from mainspring.idempotency.entries import ResultKind
 from mainspring.idempotency.errors import InProgress, UnknownOutcome
 from mainspring.wire.problems import PROBLEM_TYPE, Problem, status_of, type_of
 
@@ -18,6 +19,8 @@ Headers = list[tuple[bytes, bytes]]
 
 REPLAYED: Final = (b"idempotent-replayed", b"true")
 UNAVAILABLE_RETRY_SECONDS: Final = 1
+_JSON: Final = b"application/json"
+_DONE: Final = b'{"ok":true}'
 
 NOT_KEPT: Final = frozenset(
     {
@@ -46,6 +49,12 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     """False: it was too large to be kept, and `body` is empty."""
 
 
+class PackedAnswer(bytes):
+    """The type of results that are packed answers: those who settle such a key by hand give an answer."""
+
+    kept_as: ResultKind = "answer"
+
+
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Answer).decode
 
@@ -59,8 +68,22 @@ def unpack(kept: bytes) -> Answer:
     """Raises for an answer that can no longer be read: the work was done, and does not run again."""
     try:
         return _decode(kept)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise UnknownOutcome(f"The work was done, but its recorded answer cannot be read: {error}") from error
+
+
+def as_answer(result: object) -> Answer:
+    """An `Answer`; None for `{"ok": true}`; bytes for a body that is JSON already; or any value that JSON can say."""
+    match result:
+        case Answer():
+            return result
+        case None:
+            body = _DONE
+        case bytes():
+            body = result
+        case _:
+            body = msgspec.json.encode(result)
+    return Answer(200, [(b"content-type", _JSON), (b"content-length", b"%d" % len(body))], body)
 
 
 def kept_headers(headers: Headers, *, with_cookies: bool = False) -> Headers:
@@ -72,7 +95,8 @@ def kept_headers(headers: Headers, *, with_cookies: bool = False) -> Headers:
 
 
 def refusal(error: MainspringError, *, request_id: str = "", status: int | None = None) -> Answer:
-    """The problem that describes an error, with `Retry-After` where trying again can help."""
+    """The problem that describes an error, with `Retry-After` where trying again can help. What the store said is not
+    for whoever is refused: it may name the store's address."""
     usual, title = status_of(error)
     status = status or usual
     body = msgspec.json.encode(
@@ -80,7 +104,7 @@ def refusal(error: MainspringError, *, request_id: str = "", status: int | None 
             type=type_of(error.code),
             title=title,
             status=status,
-            detail=error.detail,
+            detail=(StoreUnavailable() if isinstance(error, StoreUnavailable) else error).detail,
             code=error.code,
             errors=error.errors,
             retryable=error.retryable,

@@ -4,7 +4,7 @@
 
     no key where one is required, or a bad one    400
     the same request is in progress               409, with Retry-After
-    the key was used with other bytes             422
+    the key was used with other bytes             422, even while that is in progress
     started, and it is unknown how it ended       409, code unknown_outcome
     done, and the answer was too large to keep    409
     request larger than can be compared           413
@@ -12,68 +12,54 @@
     done before                                   the same answer, and Idempotent-Replayed: true
 
 - A key belongs to its principal, method and route: the same key elsewhere is a different key. The route is the path,
-  in which servers include where the application is mounted (`root_path`).
+  in which servers include where the application is mounted (`root_path`). In quotes or not, it is the same key.
 - Two requests are the same if their query and body are, byte for byte.
 - The answer is recorded before its first byte is sent, and sent before background tasks of the application have ended.
   A client that goes away changes nothing: the work goes on, and whoever asks again gets its answer.
-- 401, 403 and 429 are never kept, nor 5xx unless set: the key is free again. Cancelled work, and work that failed
-  after it had begun to answer, is unknown: its key is not free until somebody settles it.
+- 401, 403 and 429 are never kept, nor 400, 422 and 5xx unless set: the key is free again. Cancelled work, and work that
+  failed after it had begun to answer, is unknown: its key is not free until `resolve` finds out or somebody settles it.
+  What that means for an exception before the answer, `on_exception` says.
 - An answer that outgrows `max_response_bytes`, one for which there is no room among all that are kept
   (`max_kept_bytes`), or a stream of events, goes straight to the client. It is recorded that the work was done, and
   repeats are told so; it never runs again.
-- An `x-request-id` in an answer names the request that is being answered: a repeat gets its own, if it has one.
+- An `x-request-id` or `x-correlation-id` in an answer names the request that is being answered: a repeat gets its own,
+  if it has one.
 
-A request without the header passes untouched.
+A request without the header passes untouched. `wsgi` is the same for WSGI.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
+import inspect
 from collections.abc import Callable, Iterable
-from hashlib import sha256
-from typing import Final
 
 from msgspec import Struct
 
-from mainspring.errors import ConfigError, Conflict, InvalidInput, MainspringError, TooLarge
+from mainspring.errors import MainspringError, TooLarge
 from mainspring.idempotency.async_processor import AsyncIdempotentProcessor
 from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS
-from mainspring.idempotency.errors import InProgress, KeyReuse, NotRecorded, UnknownOutcome
-from mainspring.idempotency.http.answers import REPLAYED, Answer, Headers, refusal, retry_after, unpack
+from mainspring.idempotency.errors import NotRecorded, UnknownOutcome
+from mainspring.idempotency.http import rules
+from mainspring.idempotency.http.answers import Answer, Headers, PackedAnswer, refusal, retry_after, unpack
 from mainspring.idempotency.http.held_answer import AsgiApp, HeldAnswer, Receive, Scope, Send
 from mainspring.idempotency.http.quota import Quota
+from mainspring.idempotency.http.rules import HEADER, KEPT_BYTES, KeyedRequest, OnException, Resolve, request_key
+from mainspring.idempotency.record import NotDone, Resolved, Unresolved
 from mainspring.idempotency.stores import IdempotencyStore
 
-Refuse = Callable[[MainspringError, Scope], tuple[int, Headers, bytes]]
+__all__ = ["IdempotencyMiddleware", "KeyedRequest", "authorization", "request_key"]
 
-KEPT_BYTES: Final = 256 * 1024 * 1024
-HEADER: Final = b"idempotency-key"
-REQUEST_ID: Final = b"x-request-id"
-_KEY: Final = re.compile(rb"[\x21-\x7e]{1,255}")
-_REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
-_NEVER_KEPT: Final = frozenset({401, 403, 429})
+Refuse = Callable[[MainspringError, Scope], tuple[int, Headers, bytes]]
 
 
 def authorization(scope: Scope) -> str:
     """The default principal: whoever has these credentials. Only their hash is used."""
-    given = b"\0".join(value for name, value in scope["headers"] if name == b"authorization")
-    return sha256(given).hexdigest() if given else ""
+    return rules.credentials_digest(b"\0".join(value for name, value in scope["headers"] if name == b"authorization"))
 
 
 def path(scope: Scope) -> str:
     return str(scope["path"])
-
-
-def below_500(status: int) -> bool:
-    """Server errors are not kept: the server may do better next time."""
-    return status < 500
-
-
-def request_key(*, principal: str, method: str, route: str, key: str) -> str:
-    """The name of a request's record, which `settle` and `forget` take."""
-    parts = "\0".join((principal, method, route, key))
-    return "http-" + sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class IdempotencyMiddleware:
@@ -88,25 +74,29 @@ class IdempotencyMiddleware:
         required: Callable[[str, str], bool] | None = None,
         principal: Callable[[Scope], str] = authorization,
         route: Callable[[Scope], str] = path,
-        keep: Callable[[int], bool] = below_500,
+        keep: Callable[[int], bool] = rules.by_status,
         keep_cookies: bool = False,
         max_request_bytes: int = 1_000_000,
         max_response_bytes: int = 1_000_000,
         max_kept_bytes: int = KEPT_BYTES,
         ttl_seconds: float = TTL_SECONDS,
         lease_seconds: float = LEASE_SECONDS,
+        resolve: Resolve | None = None,
         safe_to_repeat: bool = False,
+        on_exception: OnException = "free",
         scope: str = "http",
         refuse: Refuse | None = None,
     ) -> None:
         """`required` is asked with the method and the route, `keep` with the status of an answer.
 
         `principal` and `route` give text: whose key it is, and what for.
-        `safe_to_repeat` says that the work may run again when it is unknown whether it was done. `refuse` makes the
-        answer to an error, to which `Retry-After` is added.
+        `resolve` finds out about a request whose outcome is unknown: `Resolved(answer)`, `NotDone()`, or None.
+        `safe_to_repeat` says that the work may run again when it is unknown whether it was done. `on_exception` says
+        whether that is so after an exception of the application, or a 500, by which frameworks tell of one. `refuse`
+        makes the answer to an error, to which `Retry-After` is added.
         """
         self._app = app
-        self._methods = _upper(methods)
+        self._methods = rules.checked_methods(methods)
         self._required = required
         self._principal = principal
         self._route = route
@@ -116,16 +106,20 @@ class IdempotencyMiddleware:
         self._max_response_bytes = max_response_bytes
         self._quota = Quota(max_kept_bytes, ttl_seconds=ttl_seconds)
         self._refuse = refuse
+        self._resolve = resolve
+        self._doubts_exceptions = rules.checked_policy(on_exception)
         self.processor: AsyncIdempotentProcessor[_Request, bytes] = AsyncIdempotentProcessor(
             store,
-            _run,
+            self._run,
             scope=scope,
-            exclude_fields=("exchange",),
+            exclude_fields=("exchange", "asked"),
             ttl_seconds=ttl_seconds,
             lease_seconds=lease_seconds,
             wait_seconds=0,
             keep=self._keep,
+            resolve=None if resolve is None else self._resolved,
             safe_to_repeat=safe_to_repeat,
+            result_type=PackedAnswer,
         )
         """For `settle` and `forget`, with `request_key`."""
 
@@ -138,7 +132,7 @@ class IdempotencyMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            name = self._name(_checked(keys), scope)
+            key = rules.checked(keys)
             body = await _read_body(receive, self._max_request_bytes)
         except MainspringError as error:
             await _send_answer(send, self._refused(error, scope))
@@ -155,80 +149,86 @@ class IdempotencyMiddleware:
             keep_cookies=self._keep_cookies,
         )
         try:
-            await self._answer(name, body, scope, exchange)
+            await self._answer(self._asked(key, body, scope), scope, exchange)
         except asyncio.CancelledError:
             await exchange.cancel()
             raise
         finally:
             await exchange.finish()
 
-    async def _answer(self, name: str, body: bytes, scope: Scope, exchange: HeldAnswer) -> None:
+    async def _answer(self, asked: KeyedRequest, scope: Scope, exchange: HeldAnswer) -> None:
         try:
-            answer = await self._recorded(name, body, scope, exchange)
+            answer = await self._recorded(asked, scope, exchange)
         except MainspringError as error:
             if exchange.failure is not None:
                 raise
-            answer = self._refused(_told(error), scope)
+            answer = self._refused(rules.told(error), scope)
         if answer is None:
             await exchange.deliver()
         else:
             await _send_answer(exchange.send, answer)
 
-    async def _recorded(self, name: str, body: bytes, scope: Scope, exchange: HeldAnswer) -> Answer | None:
+    async def _recorded(self, asked: KeyedRequest, scope: Scope, exchange: HeldAnswer) -> Answer | None:
         """What was recorded before; None if the exchange has just run and holds its own answer."""
-        request = _Request(scope.get("query_string", b""), body, exchange)
+        name = request_key(principal=asked.principal, method=asked.method, route=asked.route, key=asked.key)
         try:
-            record = await self.processor.process(request, key=name)
+            record = await self.processor.process(_Request(asked.query, asked.body, exchange, asked), key=name)
         except Exception as error:
             if exchange.failure is not None:
                 raise exchange.failure from None
-            if isinstance(error, NotRecorded) and exchange.is_complete:
-                return None  # done, and this caller may know; others are told that it is unknown
+            if isinstance(error, NotRecorded | UnknownOutcome) and exchange.is_complete:
+                return None  # this caller may have its answer; others are told that the outcome is unknown
             raise
         if record.was_replay:
-            return _again(unpack(record.result), scope)
+            return rules.again(record.result, _own_ids(scope))
         self._quota.take(len(record.result))
         return None
 
-    def _name(self, key: str, scope: Scope) -> str:
-        principal, route = self._principal(scope), self._route(scope)
-        for what, found in (("principal", principal), ("route", route)):
-            if not isinstance(found, str):
-                raise TypeError(f"Expected {what}= to give text, got {type(found).__name__}")
-        return request_key(principal=principal, method=scope["method"], route=route, key=key)
+    async def _run(self, request: _Request) -> bytes:
+        try:
+            answer = await request.exchange.run()
+        except Exception as error:
+            if not self._doubts_exceptions or isinstance(error, UnknownOutcome):
+                raise
+            raise UnknownOutcome("The application raised an exception: the work may have been done.") from error
+        if self._doubts_exceptions and unpack(answer).status == rules.INTERNAL_ERROR and not self._keep(answer):
+            raise UnknownOutcome("The application answered 500: the work may have been done.")
+        return answer
+
+    async def _resolved(self, request: _Request, unresolved: Unresolved) -> Resolved[bytes] | NotDone | None:
+        assert self._resolve is not None
+        found = self._resolve(request.asked, unresolved)
+        return rules.resolution(await found if inspect.isawaitable(found) else found)
+
+    def _asked(self, key: str, body: bytes, scope: Scope) -> KeyedRequest:
+        return KeyedRequest(
+            principal=rules.checked_text("principal", self._principal(scope)),
+            method=scope["method"],
+            route=rules.checked_text("route", self._route(scope)),
+            key=key,
+            query=scope.get("query_string", b""),
+            body=body,
+            headers={name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]},
+        )
 
     def _refused(self, error: MainspringError, scope: Scope) -> Answer:
         if self._refuse is None:
-            return refusal(error, request_id=_request_id(scope).decode("ascii"))
+            return refusal(error, request_id=_own_ids(scope)[rules.REQUEST_ID].decode("ascii"))
         status, headers, body = self._refuse(error, scope)
         seconds = retry_after(error)
         return Answer(status, headers if seconds is None else [*headers, (b"retry-after", b"%d" % seconds)], body)
 
     def _keep(self, result: bytes) -> bool:
-        status = unpack(result).status
-        return status not in _NEVER_KEPT and self._keep_status(status)
+        return rules.is_kept(unpack(result).status, self._keep_status)
 
 
 class _Request(Struct, frozen=True):
-    """What is compared, along with what runs. `exchange` is excluded from the fingerprint."""
+    """What is compared, along with what runs and what `resolve` gets, which are excluded from the fingerprint."""
 
     query: bytes
     body: bytes
     exchange: HeldAnswer
-
-
-async def _run(request: _Request) -> bytes:
-    return await request.exchange.run()
-
-
-def _checked(keys: list[bytes]) -> str:
-    if not keys:
-        raise InvalidInput("Expected an Idempotency-Key header, got none")
-    if len(keys) > 1:
-        raise InvalidInput(f"Expected one Idempotency-Key header, got {len(keys)}")
-    if _KEY.fullmatch(keys[0]) is None:
-        raise InvalidInput("Expected an Idempotency-Key of 1 to 255 visible ASCII characters, got something else")
-    return keys[0].decode("ascii")
+    asked: KeyedRequest
 
 
 async def _read_body(receive: Receive, limit: int) -> bytes | None:
@@ -247,45 +247,8 @@ async def _read_body(receive: Receive, limit: int) -> bytes | None:
             return b"".join(parts)
 
 
-def _again(answer: Answer, scope: Scope) -> Answer:
-    if not answer.is_whole:
-        raise Conflict("The request was carried out before, and its answer was too large to keep.")
-    headers = answer.headers
-    if any(name.lower() == REQUEST_ID for name, _ in headers):
-        own = _request_id(scope)
-        headers = [(n, own if n.lower() == REQUEST_ID else v) for n, v in headers if own or n.lower() != REQUEST_ID]
-    return Answer(answer.status, [*headers, REPLAYED], answer.body)
-
-
-def _request_id(scope: Scope) -> bytes:
-    """What the sender calls this request; empty if it gives no name that can be repeated."""
-    given: bytes = next((value for name, value in scope["headers"] if name == REQUEST_ID), b"")
-    return given if _REQUEST_ID.fullmatch(given) else b""
-
-
-def _upper(methods: Iterable[str]) -> frozenset[str]:
-    """As ASGI writes them. A single text is a mistake: its letters would be the methods."""
-    found = frozenset(() if isinstance(methods, str) else (method.upper() for method in methods))
-    if not found:
-        raise ConfigError(f"Expected the names of methods, such as ('POST', 'PATCH'), got {methods!r}")
-    return found
-
-
-def _told(error: MainspringError) -> MainspringError:
-    """The same, worded for whoever sent the header. The name of the record is for whoever settles it by hand."""
-    match error:
-        case KeyReuse():
-            return KeyReuse("This Idempotency-Key was first used with a different request")
-        case InProgress():
-            told = "The first request with this Idempotency-Key is still in progress"
-            return InProgress(told, retry_after=error.retry_after)
-        case UnknownOutcome():
-            return UnknownOutcome(
-                "A request with this Idempotency-Key was begun, and nobody knows how it ended. It may have been done, "
-                f"and is not run again by itself. Its record is {error.key}"
-            )
-        case _:
-            return error
+def _own_ids(scope: Scope) -> dict[bytes, bytes]:
+    return rules.own_ids(lambda wanted: next((value for name, value in scope["headers"] if name == wanted), b""))
 
 
 async def _send_answer(send: Send, answer: Answer) -> None:

@@ -42,7 +42,7 @@ from mainspring.errors import (
 from mainspring.idempotency.async_processor import AsyncIdempotentProcessor
 from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS
 from mainspring.idempotency.errors import InProgress, LostClaim, NotRecorded, UnknownOutcome
-from mainspring.idempotency.http.answers import REPLAYED, Answer, pack, refusal, unpack
+from mainspring.idempotency.http.answers import REPLAYED, Answer, PackedAnswer, as_answer, pack, refusal, unpack
 from mainspring.idempotency.keys import DERIVED, KEY_LIMIT, checked_scope
 from mainspring.idempotency.record import NotDone, Resolved, Unresolved
 from mainspring.idempotency.stores import IdempotencyStore
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES: Final = 1_000_000
 WAIT_SECONDS: Final = 5.0
-_JSON: Final = b"application/json"
-_DONE: Final = b'{"ok":true}'
 _REFUSED: Final = (InProgress, LostClaim, StoreUnavailable, UnknownOutcome)
 
 
@@ -78,19 +76,6 @@ class Received(Struct, frozen=True):
 
     answer: Answer
     was_replay: bool = False
-
-
-def as_answer(result: object) -> Answer:
-    match result:
-        case Answer():
-            return result
-        case None:
-            body = _DONE
-        case bytes():
-            body = result
-        case _:
-            body = msgspec.json.encode(result)
-    return Answer(200, [(b"content-type", _JSON), (b"content-length", b"%d" % len(body))], body)
 
 
 class Receiver(Struct, frozen=True, kw_only=True):
@@ -141,7 +126,7 @@ class Receiver(Struct, frozen=True, kw_only=True):
             except NotRecorded as error:
                 return _not_recorded(error)
             except _REFUSED as error:
-                return Received(refusal(error, status=503))
+                return _put_off(error)
             return _received(record.result, was_replay=record.was_replay)
 
         return receive
@@ -172,7 +157,7 @@ class Receiver(Struct, frozen=True, kw_only=True):
             except NotRecorded as error:
                 return _not_recorded(error)
             except _REFUSED as error:
-                return Received(refusal(error, status=503))
+                return _put_off(error)
             return _received(record.result, was_replay=record.was_replay)
 
         return receive
@@ -240,6 +225,7 @@ class Receiver(Struct, frozen=True, kw_only=True):
             "keep": _is_done,
             "resolve": None if self.resolve is None else resolved,
             "safe_to_repeat": self.safe_to_repeat,
+            "result_type": PackedAnswer,
         }
 
     def _scope(self, work: Callable[..., object] | None) -> str:
@@ -315,6 +301,13 @@ def _received(kept: bytes, *, was_replay: bool) -> Received:
     return Received(
         Answer(answer.status, [*answer.headers, REPLAYED], answer.body) if was_replay else answer, was_replay
     )
+
+
+def _put_off(error: MainspringError) -> Received:
+    """503, whatever it is: the sender comes again."""
+    if isinstance(error, StoreUnavailable):
+        telemetry.warning("a delivery was refused", reason=error.detail)
+    return Received(refusal(error, status=503))
 
 
 def _not_recorded(error: NotRecorded) -> Received:

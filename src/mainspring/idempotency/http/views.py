@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import TooLarge
-from mainspring.idempotency.http.answers import Answer, Headers, kept_headers, refusal
-from mainspring.idempotency.http.receiver import Delivery, Receiver, as_answer
+from mainspring.idempotency.http.answers import Answer, Headers, as_answer, kept_headers, refusal
+from mainspring.idempotency.http.receiver import Delivery, Receiver
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse  # type: ignore[import-untyped]

@@ -10,7 +10,7 @@ process      what was opened belongs to the process that opened it
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from mainspring.errors import ConfigError
 from mainspring.idempotency.claims import ClaimStore
@@ -46,6 +46,17 @@ class IdempotencyStore(Protocol):
 
     async def aclose(self) -> None:
         """Close what `waiting` has opened for this event loop, and what `blocking` has opened."""
+        ...
+
+
+@runtime_checkable
+class LendsFile(Protocol):
+    """What a store of a SQLite file offers in addition."""
+
+    def lend_file(self, driver: str) -> None:
+        """From now on the file is used by another SQLite library in this process, and not by this store: the two would
+        not see each other's locks, and would overwrite each other's commits. Refused while anybody here has it open.
+        """
         ...
 
 

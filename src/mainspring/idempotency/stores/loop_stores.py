@@ -6,7 +6,7 @@ A record store belongs to one event loop, so each loop that uses it gets one, op
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import wait
 from threading import Lock, Thread
 from typing import Any, Final, TypeVar
@@ -69,7 +69,7 @@ class LoopThread:
 
 
 class BlockingClaims:
-    """The five verbs for threads: each is run on the loop's thread and waited for."""
+    """The verbs for threads: each is run on the loop's thread and waited for."""
 
     def __init__(self, thread: LoopThread, claims: RecordClaims) -> None:
         self.looks_first = claims.looks_first
@@ -93,6 +93,18 @@ class BlockingClaims:
     async def remove(self, address: str, *, expect: int, now: int) -> bool:
         return self._thread.run(self._claims.remove(address, expect=expect, now=now))
 
+    async def note(self, address: str, value: bytes, *, now: int) -> None:
+        self._thread.run(self._claims.note(address, value, now=now))
+
+    async def notes(self, *, after: str, limit: int, now: int) -> list[Record]:
+        return self._thread.run(self._claims.notes(after=after, limit=limit, now=now))
+
+    async def strike(self, note: Record, *, now: int) -> None:
+        self._thread.run(self._claims.strike(note, now=now))
+
+    async def purge(self, *, now: int) -> None:
+        self._thread.run(self._claims.purge(now=now))
+
 
 class LoopStores:
     """What a URL names: opened once for each event loop that uses it."""
@@ -107,8 +119,13 @@ class LoopStores:
             schema, prefix = options.get("schema", ""), options.get("prefix", "mainspring_")
             self.tables = f"{schema}.{prefix}" if schema else prefix
         self._url = url
+        self._check: Callable[[], None] = lambda: None
         self._tasks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Store]] = WeakKeyDictionary()
         self._thread = LoopThread()
+
+    def refuse(self, check: Callable[[], None]) -> None:
+        """`check` raises if the store may no longer be opened."""
+        self._check = check
 
     def waiting(self) -> RecordClaims:
         return RecordClaims(self._records, looks_first=self.database in _LOOKS_FIRST)
@@ -137,6 +154,7 @@ class LoopStores:
         return await asyncio.shield(opening)
 
     async def _open(self) -> Store:
+        self._check()
         store = store_from_url(self._url, clock=SystemClock())
         await store.open()
         return store

@@ -28,6 +28,7 @@ class InMemoryStore:
 
     def __init__(self) -> None:
         self._records: dict[str, _Kept] = {}
+        self._notes: dict[str, Record] = {}
         self._expiring: deque[tuple[int, str]] = deque()
         self._lock = Lock()
         self._clock = SystemClock()
@@ -90,6 +91,16 @@ class InMemoryStore:
                 return False
             del self._records[address]
             return True
+
+    async def note(self, address: str, value: bytes, *, now: int) -> None:
+        self._notes.setdefault(address, Record(address, value, 1))
+
+    async def notes(self, *, after: str, limit: int, now: int) -> list[Record]:
+        with self._lock:
+            return [self._notes[address] for address in sorted(self._notes) if address > after][:limit]
+
+    async def strike(self, note: Record, *, now: int) -> None:
+        self._notes.pop(note.key, None)
 
     def _present(self, address: str, now: int) -> Record | None:
         kept = self._records.get(address)

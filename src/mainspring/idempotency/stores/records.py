@@ -14,9 +14,9 @@ from typing import Protocol
 from mainspring.clock import Clock
 from mainspring.errors import ConfigError, Unsupported
 from mainspring.idempotency.claims import ClaimStore, StoreClock
-from mainspring.idempotency.entries import COLLECTION
+from mainspring.idempotency.entries import COLLECTION, NOTES
 from mainspring.model import Record
-from mainspring.store import RecordStore
+from mainspring.store import PurgesRecords, RecordStore
 
 
 class TimedRecords(RecordStore, Protocol):
@@ -26,7 +26,7 @@ class TimedRecords(RecordStore, Protocol):
 
 
 class RecordClaims:
-    """The five verbs, on records."""
+    """The verbs, on records."""
 
     def __init__(
         self, records: Callable[[], Awaitable[TimedRecords]], *, looks_first: bool, clock: Clock | None = None
@@ -58,6 +58,20 @@ class RecordClaims:
 
     async def remove(self, address: str, *, expect: int, now: int) -> bool:
         return await (await self._records()).delete_record(COLLECTION, address, expect=expect, now=now)
+
+    async def note(self, address: str, value: bytes, *, now: int) -> None:
+        await (await self._records()).put_record(NOTES, address, value, expect=0, now=now)
+
+    async def notes(self, *, after: str, limit: int, now: int) -> list[Record]:
+        return await (await self._records()).scan_records(NOTES, now=now, after=after, limit=limit)
+
+    async def strike(self, note: Record, *, now: int) -> None:
+        await (await self._records()).delete_record(NOTES, note.key, expect=note.version, now=now)
+
+    async def purge(self, *, now: int) -> None:
+        records = await self._records()
+        if isinstance(records, PurgesRecords):
+            await records.purge_records(now=now)
 
 
 class UrlStore:
@@ -130,7 +144,11 @@ class SQLiteStore(_StoreForThreads):
         from mainspring.idempotency.stores.sqlite import SQLiteClaims
 
         super().__init__(f"sqlite:///{os.fspath(path)}")
-        self._claims = SQLiteClaims(os.fspath(path), busy_ms=busy_ms)
+        self._claims: SQLiteClaims = SQLiteClaims(os.fspath(path), busy_ms=busy_ms)
+
+    def lend_file(self, driver: str) -> None:
+        self._claims.lend_file(driver)
+        self._opened.refuse(self._claims.check_lent)
 
 
 class RedisStore(_StoreForThreads):

@@ -19,7 +19,7 @@ from redis.retry import Retry
 
 from mainspring.errors import StoreUnavailable
 from mainspring.idempotency.claims import StoreClock
-from mainspring.idempotency.entries import COLLECTION
+from mainspring.idempotency.entries import COLLECTION, NOTES
 from mainspring.idempotency.stores.process import Process
 from mainspring.model import Record
 from mainspring.stores.redis import scripts
@@ -76,7 +76,10 @@ _CLAIM: Final = _Script(_CLAIM_TEXT)
 _REPLACE: Final = _Script(_REPLACE_TEXT)
 _GET: Final = _Script(scripts.GET)
 _DELETE: Final = _Script(scripts.DELETE)
-_ALL: Final = (_CLAIM, _REPLACE, _GET, _DELETE)
+_PUT: Final = _Script(scripts.PUT)
+_SCAN: Final = _Script(scripts.SCAN)
+_ALL: Final = (_CLAIM, _REPLACE, _GET, _DELETE, _PUT, _SCAN)
+_SCAN_STEP: Final = 50
 
 
 class _Connections:
@@ -134,7 +137,7 @@ def _has_ended(connection: Any) -> bool:
 
 
 class RedisClaims:
-    """The five verbs for threads, each one round trip. Connections are made when they are needed, and kept."""
+    """The verbs for threads, each one round trip. Connections are made when they are needed, and kept."""
 
     looks_first = False
 
@@ -168,6 +171,23 @@ class RedisClaims:
     async def remove(self, address: str, *, expect: int, now: int) -> bool:
         return bool(self._answer(_DELETE, *self._keys(address), "", COLLECTION, address, now, expect))
 
+    async def note(self, address: str, value: bytes, *, now: int) -> None:
+        self._answer(_PUT, *self._note_keys(address), NOTES, address, now, 0, value, "", 1)
+
+    async def notes(self, *, after: str, limit: int, now: int) -> list[Record]:
+        records: list[Record] = []
+        last = after.encode()
+        while len(records) < limit:
+            step = min(_SCAN_STEP, limit - len(records))
+            last, found = self._answer(_SCAN, *self._note_keys(""), NOTES, now, b"(" + last, step)
+            records += [_record(address.decode(), row) for address, *row in found]
+            if last is None:
+                break
+        return records
+
+    async def strike(self, note: Record, *, now: int) -> None:
+        self._answer(_DELETE, *self._note_keys(note.key), NOTES, note.key, now, note.version)
+
     def close(self) -> None:
         if not self._process.is_another:
             self._connections.close()
@@ -177,6 +197,10 @@ class RedisClaims:
         """The keys of the value and its hash, named as in `mainspring.stores.redis`."""
         prefix = self._address.prefix
         return f"{prefix}{COLLECTION}:{address}", f"{prefix}mainspring:version:{COLLECTION}:{address}"
+
+    def _note_keys(self, address: str) -> tuple[str, str, str]:
+        own = f"{self._address.prefix}mainspring:"
+        return f"{self._address.prefix}{NOTES}:{address}", f"{own}version:{NOTES}:{address}", f"{own}index:{NOTES}"
 
     def _answer(self, script: _Script, *arguments: Argument) -> Any:
         keys = 2 if script in (_CLAIM, _REPLACE) else 3

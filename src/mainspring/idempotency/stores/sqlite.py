@@ -5,6 +5,7 @@ Writes are durable when they return (`synchronous = FULL`). Several processes ma
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from threading import Lock
 from typing import Final, TypeVar
@@ -12,7 +13,8 @@ from typing import Final, TypeVar
 import apsw
 
 from mainspring.clock import wall_ms
-from mainspring.idempotency.entries import COLLECTION
+from mainspring.errors import ConfigError, InvalidInput
+from mainspring.idempotency.entries import COLLECTION, NOTES
 from mainspring.idempotency.stores.process import Process
 from mainspring.model import Record
 from mainspring.stores.sqlite import schema
@@ -33,6 +35,9 @@ _CLAIM: Final = """
 """
 _REPLACE: Final = f"UPDATE records SET value = ?, version = version + 1, expires_at = ? WHERE {_LIVE} AND version = ?"  # noqa: S608
 _REMOVE: Final = f"DELETE FROM records WHERE {_LIVE} AND version = ?"  # noqa: S608
+_NOTE: Final = "INSERT OR IGNORE INTO records (collection, key, value, version) VALUES (?, ?, ?, 1)"
+_NOTES: Final = "SELECT key, value, version FROM records WHERE collection = ? AND key > ? ORDER BY key LIMIT ?"
+_STRIKE: Final = "DELETE FROM records WHERE collection = ? AND key = ? AND version = ?"
 # Later writes also remove what has expired, a few at a time, so that it cannot pile up.
 _EXPIRED: Final = f"""
     DELETE FROM records WHERE (collection, key) IN (
@@ -42,7 +47,7 @@ _EXPIRED: Final = f"""
 
 
 class SQLiteClaims:
-    """The five verbs on one connection, which one thread uses at a time: SQLite has one writer anyway."""
+    """The verbs on one connection, which one thread uses at a time: SQLite has one writer anyway."""
 
     looks_first = True  # a look needs no transaction and no disk
 
@@ -51,6 +56,7 @@ class SQLiteClaims:
         self._files: Files | None = None
         self._lock = Lock()
         self._process = Process()
+        self._lent_to = ""
 
     async def time(self) -> int:
         if self._files is None:
@@ -89,6 +95,21 @@ class SQLiteClaims:
 
         return self._with_connection(write)
 
+    async def note(self, address: str, value: bytes, *, now: int) -> None:
+        self._with_connection(lambda connection: connection.execute(_NOTE, (NOTES, address, value)).fetchall())
+
+    async def notes(self, *, after: str, limit: int, now: int) -> list[Record]:
+        def read(connection: apsw.Connection) -> list[Record]:
+            found = connection.execute(_NOTES, (NOTES, after, limit))
+            return [Record(address, value, version) for address, value, version in found]
+
+        return self._with_connection(read)
+
+    async def strike(self, note: Record, *, now: int) -> None:
+        self._with_connection(
+            lambda connection: connection.execute(_STRIKE, (NOTES, note.key, note.version)).fetchall()
+        )
+
     def close(self) -> None:
         if self._process.is_another:
             return
@@ -98,7 +119,27 @@ class SQLiteClaims:
                 self._files = None
                 self._process.leave()
 
+    def lend_file(self, driver: str) -> None:
+        """See `LendsFile`. What else has the file open in this process, apsw knows."""
+        path = os.path.realpath(self._database.path)
+        if any(one.filename and os.path.realpath(one.filename) == path for one in apsw.connections()):
+            raise InvalidInput(
+                f"Expected an apsw connection, got one of {driver}, which is another SQLite library than the one that "
+                f"has {self._database.path} open in this process: the two would not see each other's locks and would "
+                "overwrite each other's commits. Close the store, and whatever else uses the file here, before you "
+                f"connect with {driver}"
+            )
+        self._lent_to = driver
+
+    def check_lent(self) -> None:
+        if self._lent_to:
+            raise ConfigError(
+                f"Expected a call with connection=, because {self._database.path} is used by {self._lent_to} in this "
+                "process, got one without"
+            )
+
     def _with_connection(self, act: Callable[[apsw.Connection], T]) -> T:
+        self.check_lent()
         self._process.enter()
         with self._lock, self._database.mapping_errors():
             if self._files is None:

@@ -24,6 +24,7 @@ Instants are milliseconds since the epoch, from 1970 to `zone.END`. Nothing here
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from datetime import datetime
 from hashlib import blake2b
 from typing import Final, Literal
@@ -38,6 +39,8 @@ Mark = Literal["", "gap", "first", "last"]
 
 _REACH: Final = DAY
 """A shifted instant is less than this after the end of its piece: no gap is longer than a day."""
+_REMEMBERED: Final = 16
+"""How many instants a calendar remembers."""
 
 
 class Dst(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -50,16 +53,30 @@ class Dst(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 class Calendar:
     """A schedule in a zone. Raises `InvalidInput` for a zone that does not exist."""
 
-    __slots__ = ("_dst", "_schedule", "_zone", "_zone_of_schedule")
+    __slots__ = ("_dst", "_known", "_schedule", "_zone", "_zone_of_schedule")
 
     def __init__(self, schedule: Schedule, zone: str, dst: Dst) -> None:
         self._schedule = schedule
         self._dst = dst
         self._zone = zones.load(zone)
         self._zone_of_schedule = zones.load("UTC") if isinstance(schedule, Every) else self._zone
+        self._known: tuple[int, ...] = ()
+        """An instant, and those of the calendar that follow it without a gap. Jobs with the same schedule have the same
+        calendar, and each asks for the same few instants again and again."""
 
     def next(self, after_ms: int) -> int | None:
         """The first instant strictly after this one; None when there is none before the end of time."""
+        known = self._known
+        place = bisect_right(known, after_ms)
+        if 0 < place < len(known):
+            return known[place]
+        found = self._next(after_ms)
+        if found is not None:
+            goes_on = known and known[-1] == after_ms
+            self._known = (*known[1 - _REMEMBERED :], found) if goes_on else (after_ms, found)
+        return found
+
+    def _next(self, after_ms: int) -> int | None:
         start = max(0, after_ms // 1000 + 1)
         found: int | None = None
         at = max(0, start - _REACH)

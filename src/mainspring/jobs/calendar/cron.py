@@ -8,13 +8,15 @@
 | `0` and `7`, `sun` | Sunday; a range may end with it (`sat-sun`) |
 | `?` | the same as `*`, for days |
 | `L`, `LW`, `15W` as day of month | the last day, the last weekday, the weekday nearest to the 15th in its month |
+| `L-3` as day of month | three days before the last |
 | `fri#2`, `friL` as day of week | the second Friday, the last Friday |
 | `H`, `H(0-29)`, `H/15`, `H(0-29)/10` | a value spread by the job's name: stable, and its own for each field |
 | `@hourly @daily @midnight @weekly @monthly @yearly @annually` | at the beginning of each |
-| `@every 90s`, `15m`, `2h`, `1d` | a fixed interval, counted from the epoch in UTC; zones do not matter |
+| `@every 90s`, `15m`, `1h30m`, `1d` | a fixed interval, counted from the epoch in UTC; zones do not matter |
 
 The rule of days is in `mainspring.jobs.calendar.schedule`. Anything else is refused with `InvalidInput` that names the
-field and what was expected. That takes bounded time: an expression has at most `MAX_LENGTH` characters.
+field and what was expected; what other schedulers would understand is told how it is written here. That takes bounded
+time: an expression has at most `MAX_LENGTH` characters.
 """
 
 from __future__ import annotations
@@ -67,7 +69,11 @@ _SHORT: Final = {
     "@annually": "0 0 1 1 *",
 }
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_EVERY: Final = re.compile(r"@every\s+([0-9]{1,9})\s*([smhd])")
+_EVERY: Final = re.compile(r"@every\s+((?:[0-9]{1,9}\s*[smhd]\s*){1,4})")
+_PART: Final = re.compile(r"([0-9]+)\s*([smhd])")
+_YEAR: Final = re.compile(r"[0-9]{4}")
+_LAST: Final = re.compile(r"l(?:-([0-9]{1,2}))?")
+_ZONE: Final = re.compile(r"(?:cron_)?tz=(\S*)\s*(.*)", re.IGNORECASE | re.DOTALL)
 _ITEM: Final = re.compile(
     r"(?:(?P<star>[*?])|h(?:\((?P<h_low>\w+)-(?P<h_high>\w+)\))?|(?P<low>\w+)(?:-(?P<high>\w+))?)(?:/(?P<step>[0-9]+))?",
     re.ASCII,
@@ -79,11 +85,16 @@ def parse(expression: str, *, job: str = "", seconds: bool = False) -> Schedule:
     if len(expression) > MAX_LENGTH:
         raise InvalidInput(f"Expected a schedule of at most {MAX_LENGTH} characters, got {len(expression)}")
     text = expression.strip().lower()
+    _refuse_other_forms(expression.strip())
     if text.startswith("@every"):
         return _interval(text)
     if text.startswith("@"):
         return _cron(_named(text), job)
     fields = text.split()
+    if len(fields) == 7 or (len(fields) == 6 and _YEAR.fullmatch(fields[-1])):
+        raise InvalidInput(
+            f"Expected no field for the year, got {_quoted(fields[-1])}; set `startAt` and `endAt` to bound a job"
+        )
     if len(fields) == 6 and not seconds:
         raise InvalidInput("Expected five fields, got 6; set `seconds: true` to allow a leading field for seconds")
     if len(fields) != 5 + seconds:
@@ -91,6 +102,21 @@ def parse(expression: str, *, job: str = "", seconds: bool = False) -> Schedule:
         wanted += ", minute" if seconds else "minute"
         raise InvalidInput(f"Expected {wanted}, hour, day of month, month, day of week), got {len(fields)}")
     return _cron(fields if seconds else ["0", *fields], job)
+
+
+def _refuse_other_forms(text: str) -> None:
+    """Say how it is written here, for what other schedulers understand."""
+    if zone := _ZONE.match(text):
+        rest = f" and the schedule {_quoted(zone[2])}" if zone[2] else ""
+        raise InvalidInput(
+            f"Expected a schedule without a time zone, got {_quoted(zone[0].split()[0])}; "
+            f"set `timezone` to {_quoted(zone[1])}{rest}"
+        )
+    if text.lower().startswith(("rrule:", "freq=", "dtstart")):
+        raise InvalidInput(
+            f'Expected a cron expression, got the recurrence rule {_quoted(text)}; write "0 9 * * mon" for Mondays '
+            "at 9, and set `startAt`, `endAt` or `maxRuns` to bound it"
+        )
 
 
 def _named(text: str) -> list[str]:
@@ -106,8 +132,10 @@ def _named(text: str) -> list[str]:
 def _interval(text: str) -> Every:
     found = _EVERY.fullmatch(text)
     if found is None:
-        raise InvalidInput(f"Expected an interval such as @every 90s, 15m, 2h or 1d, got {_quoted(text)}")
-    interval = int(found[1]) * _UNITS[found[2]]
+        raise InvalidInput(
+            f"Expected an interval such as @every 90s, 15m, 1h30m or 1d, in whole seconds, got {_quoted(text)}"
+        )
+    interval = sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(found[1]))
     if not 1 <= interval <= MAX_INTERVAL_SECONDS:
         raise InvalidInput(f"Expected an interval from 1 second to 366 days, got {_quoted(text)}")
     return Every(interval)
@@ -132,10 +160,10 @@ def _days(date: str, weekday: str, job: str) -> Days:
     dates: set[int] = set()
     nearest: set[int] = set()
     for item in date.split(","):
-        if item == "l":
-            dates.add(LAST)
-        elif item == "lw":
-            nearest.add(LAST)
+        if item.startswith("l") and not item.endswith("w"):
+            dates.add(_from_last(item))
+        elif item.startswith("l"):
+            nearest.add(_from_last(item[:-1]))
         elif item.endswith("w"):
             nearest.add(_value(item[:-1], _DATE))
         else:
@@ -161,6 +189,14 @@ def _days(date: str, weekday: str, job: str) -> Days:
     )
 
 
+def _from_last(text: str) -> int:
+    """`l` or `l-3`: so many days before the last of the month."""
+    found = _LAST.fullmatch(text)
+    if found is None or int(found[1] or 0) > _DATE.high - 1:
+        raise InvalidInput(f"Expected day of month L, or L-1 to L-30, got {_quoted(text)}")
+    return LAST - int(found[1] or 0)
+
+
 def _values(text: str, field: _Field, job: str) -> tuple[int, ...]:
     return tuple(sorted({value for item in text.split(",") for value in _item(item, field, job)}))
 
@@ -168,8 +204,10 @@ def _values(text: str, field: _Field, job: str) -> tuple[int, ...]:
 def _item(item: str, field: _Field, job: str) -> range:
     """The values of one element of a list."""
     found = _ITEM.fullmatch(item)
-    if found is None or (found["star"] == "?" and field not in (_DATE, _WEEKDAY)):
+    if found is None:
         raise InvalidInput(f"Expected {field.what}, got {_quoted(item)}")
+    if found["star"] == "?" and field not in (_DATE, _WEEKDAY):
+        raise InvalidInput(f"Expected {field.what}, got {_quoted(item)}; ? is for days only: write *")
     step = _step(found["step"], field, item)
     if found["star"]:
         return range(field.low, (field.spread_high if field is _WEEKDAY else field.high) + 1, step or 1)

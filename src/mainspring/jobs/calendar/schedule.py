@@ -19,7 +19,7 @@ from typing import Final
 
 DAY: Final = 86_400
 LAST: Final = 0
-"""Among dates: the last day of the month. No date is 0."""
+"""Among dates: the last day of the month, and `LAST - 3` is three days before it. No date is 0 or less."""
 YEARS: Final = 41
 """29 February on a given day of the week comes after 40 years at the latest."""
 
@@ -211,10 +211,12 @@ def _matching(days: Days, first_weekday: int, length: int) -> tuple[int, ...]:
     def weekday(day: int) -> int:
         return (first_weekday + day - 1) % 7
 
-    dates = {day or length for day in days.dates if day <= length}
-    for day in days.nearest:
-        if day <= length:
-            dates.add(_nearest_weekday(day or length, weekday(day or length), length))
+    def found(wanted: frozenset[int]) -> set[int]:
+        return {day if day > LAST else length + day for day in wanted if -length < day <= length}
+
+    dates = found(days.dates)
+    for day in found(days.nearest):
+        dates.add(_nearest_weekday(day, weekday(day), length))
     by_weekday = {day for day in range(1, length + 1) if weekday(day) in days.weekdays}
     for wanted, nth in days.nth:
         kind = [day for day in range(1, length + 1) if weekday(day) == wanted]

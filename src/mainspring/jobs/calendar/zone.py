@@ -7,6 +7,7 @@ finds all, because since 1970 no zone has changed its clocks twice within six da
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from difflib import get_close_matches
 from functools import lru_cache
@@ -22,6 +23,36 @@ from mainspring.jobs.calendar.schedule import DAY
 END: Final = 253_402_128_000
 """9999-12-30: where zones end. `datetime` cannot say in every zone what comes after."""
 _YEAR: Final = 366 * DAY
+_OFFSET: Final = re.compile(r"(?:utc|gmt)?([+-])([0-9]{1,2})(?::?00)?")
+_REGIONS: Final = (
+    "Africa/",
+    "America/",
+    "Antarctica/",
+    "Arctic/",
+    "Asia/",
+    "Atlantic/",
+    "Australia/",
+    "Europe/",
+    "Indian/",
+    "Pacific/",
+)
+"""Of zones that are named after a city; the other names are old or abstract."""
+_ABBREVIATIONS: Final = {
+    "z": "UTC",
+    "bst": "Europe/London",
+    "cest": "Europe/Berlin",
+    "pst": "America/Los_Angeles",
+    "pdt": "America/Los_Angeles",
+    "mdt": "America/Denver",
+    "cst": "America/Chicago",
+    "cdt": "America/Chicago",
+    "edt": "America/New_York",
+    "ist": "Asia/Kolkata",
+    "jst": "Asia/Tokyo",
+    "aest": "Australia/Sydney",
+    "aedt": "Australia/Sydney",
+}
+"""What people say, and no zone is called: the most populous place for each."""
 
 
 class Piece(NamedTuple):
@@ -44,14 +75,32 @@ def names() -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def load(name: str) -> ZoneInfo:
-    """The zone of this name. Raises `InvalidInput` with similar names when there is none."""
+    """The zone of this name. Raises `InvalidInput` that proposes others when there is none."""
     if name not in names():
-        folded = {known.lower(): known for known in names()}
-        similar = [folded[found] for found in get_close_matches(name.lower()[:64], folded, n=3, cutoff=0.7)]
-        hint = f"; similar: {', '.join(similar)}" if similar else ""
+        meant = _meant(name[:64])
+        hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
         detail = f'Expected an IANA time zone such as Europe/Berlin, got "{name[:64]}"{hint}'
         raise wrong_field("/timezone", detail)
     return ZoneInfo.from_file(BytesIO(_read(f"zoneinfo/{name}")), key=name)
+
+
+def _meant(name: str) -> list[str]:
+    """The zones that somebody may have meant: by another spelling, a city, an abbreviation or an offset."""
+    wanted = name.strip().lower().replace(" ", "_")
+    if offset := _OFFSET.fullmatch(wanted):
+        sign, hours = "-" if offset[1] == "+" else "+", int(offset[2])  # POSIX counts them the other way round
+        return [zone] if (zone := f"Etc/GMT{sign}{hours}" if hours else "UTC") in names() else []
+    if wanted in _ABBREVIATIONS:
+        return [_ABBREVIATIONS[wanted]]
+    known = sorted(names(), key=lambda zone: (not zone.startswith(_REGIONS), zone))
+    whole = {zone.lower(): zone for zone in known}
+    cities = {zone.lower().rpartition("/")[2]: zone for zone in reversed(known)}
+    if exact := whole.get(wanted) or cities.get(wanted):
+        return [exact]
+    city = wanted.rpartition("/")[2]
+    close = [whole[found] for found in get_close_matches(wanted, whole, n=2, cutoff=0.75)]
+    close += [cities[found] for found in get_close_matches(city, cities, n=1, cutoff=0.75)]
+    return list(dict.fromkeys(close))[:3]
 
 
 def _read(path: str) -> bytes:

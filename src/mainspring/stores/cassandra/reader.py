@@ -171,8 +171,10 @@ class Reader:
             end = msgspec.convert(rows[-1][1], bytes)
         return attempts[:limit]
 
-    async def oldest_history(self, shard_id: int, *, older_than: int, limit: int) -> list[tuple[int, str, bytes]]:
-        return ages_from(await self._connection.read(self._statements.read_ages, shard_id, older_than, limit))
+    async def oldest_history(
+        self, shard_id: int, *, since: int, older_than: int, limit: int
+    ) -> list[tuple[int, str, bytes]]:
+        return ages_from(await self._connection.read(self._statements.read_ages, shard_id, since, older_than, limit))
 
     async def shards(self, shard_ids: Sequence[int]) -> list[Shard | None]:
         states = await self._states(shard_ids)

@@ -94,7 +94,7 @@ class Statements:
             " ORDER BY row_type DESC, at DESC, uuid DESC, entry DESC LIMIT ?"
         )
         self.read_ages = prepare(
-            f"SELECT at, uuid, entry FROM {timers} WHERE shard_id = ? AND row_type = 5 AND at < ? LIMIT ?"
+            f"SELECT at, uuid, entry FROM {timers} WHERE shard_id = ? AND row_type = 5 AND at >= ? AND at < ? LIMIT ?"
         )
 
     def _prepare_timer_writes(self, prepare: Callable[[str], Statement], timers: str) -> None:

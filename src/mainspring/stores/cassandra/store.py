@@ -10,9 +10,11 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import (
     BATCH_LIMIT,
+    START,
     Begin,
     DuePage,
     Finish,
+    ListPage,
     Position,
     Put,
     Remove,
@@ -44,6 +46,7 @@ class _Opened:
         self.writer = Writer(connection, statements, row_bytes=row_bytes)
         self.reader = Reader(connection, statements, self.writer)
         self.records = Records(connection, statements, record_bytes=row_bytes)
+        self.pruned: dict[int, int] = {}
 
     async def close(self) -> None:
         await self.writer.close()
@@ -91,9 +94,7 @@ class CassandraStore:
     async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
         return await self._open().reader.damaged(keys)
 
-    async def list_timers(
-        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
-    ) -> list[Timer]:
+    async def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> ListPage:
         return await lists.list_timers(self._open().reader, shards, where, after=after, limit=limit)
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
@@ -112,17 +113,24 @@ class CassandraStore:
         return await self._open().reader.history(key, before=before, limit=limit)
 
     async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
-        """An entry that is recorded meanwhile and is older than those found is kept, and not counted."""
+        """An entry that is recorded meanwhile and is older than those found is kept, and not counted.
+
+        Entries that were removed cost the server time for days: while there is more to remove, it is looked for behind
+        what was removed last.
+        """
         opened = self._open()
         removed = 0
         while removed < limit:
             size = min(limit - removed, BATCH_LIMIT)
-            ages = await opened.reader.oldest_history(shard_id, older_than=older_than, limit=size)
+            since = opened.pruned.get(shard_id, START.due_at)
+            ages = await opened.reader.oldest_history(shard_id, since=since, older_than=older_than, limit=size)
             if ages:
                 await opened.writer.apply([(shard_id, Forget(ages))])
             removed += len(ages)
             if len(ages) < size:
+                opened.pruned.pop(shard_id, None)
                 break
+            opened.pruned[shard_id] = ages[-1][0]
         return removed
 
     # Shards

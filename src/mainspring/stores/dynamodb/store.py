@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mainspring.clock import Clock, wall_ms
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
+from mainspring.store import Begin, DuePage, Finish, ListPage, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.containment import contained
 from mainspring.stores.dynamodb import schema, statements
 from mainspring.stores.dynamodb.address import Address
@@ -85,9 +85,7 @@ class DynamoDBStore:
     async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
         return await self._timers.damaged(keys)
 
-    async def list_timers(
-        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
-    ) -> list[Timer]:
+    async def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> ListPage:
         return await self._timers.list_timers(shards, where, after=after, limit=limit)
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:

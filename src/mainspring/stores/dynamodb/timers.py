@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from heapq import heapify, heappop, heappush
-from typing import Final, TypeVar
+from heapq import heapify, heappop, heapreplace
+from typing import Final, NamedTuple, TypeVar
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model import FOREVER, Attempt, Shard, Timer, TimerKey
-from mainspring.store import PAGE_BYTES, START, DuePage, Position, TimerFilter
+from mainspring.store import END, PAGE_BYTES, START, DuePage, ListPage, Position, TimerFilter, look_rows
 from mainspring.stores.dynamodb.client import CONTENTION_ROUNDS, Client, Item, Value, wait_out
 from mainspring.stores.dynamodb.items import (
     SHARD_ROW,
@@ -33,7 +33,7 @@ from mainspring.stores.dynamodb.items import (
     weight,
 )
 from mainspring.stores.dynamodb.schema import AGE_INDEX, DUE_INDEX
-from mainspring.stores.pages import fitting, weight_of
+from mainspring.stores.pages import fitting, position_of, weight_of
 from mainspring.stores.partial_results import answered
 from mainspring.unreadable import Unreadable, readable, timer_name
 
@@ -155,7 +155,7 @@ class Timers:
         """At most `limit` rows, or as many as make up a page, and one more if there is one."""
         items: list[Item] = []
         async for page in self._due_pages(shard_id, low, high, TimerFilter(), limit=limit, only=only):
-            items += page
+            items += page.items
             if len(items) >= limit or fitting(map(weight, items)) < len(items):
                 break
         return items
@@ -169,8 +169,8 @@ class Timers:
         *,
         limit: int,
         only: list[str] | None = None,
-    ) -> AsyncIterator[list[Item]]:
-        """The rows from `low` to `high`, inclusive, in pages; of at most `limit` rows if nothing is filtered."""
+    ) -> AsyncIterator[_Page]:
+        """The rows from `low` to `high`, inclusive, in pages, each of at most `limit` rows before the filter."""
         if low > high:
             return
         names, values, conditions = _filter(where)
@@ -183,51 +183,56 @@ class Timers:
             "KeyConditionExpression": "#shard = :shard AND #due BETWEEN :low AND :high",
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
+            "Limit": limit,
         }
         if conditions:
             query["FilterExpression"] = " AND ".join(conditions)
-        else:
-            query["Limit"] = limit
         if only:
             query["ProjectionExpression"] = ", ".join(f"#{name}" for name in only)
         async for page in self._pages(query):
             yield page
 
-    async def _pages(self, query: dict[str, object]) -> AsyncIterator[list[Item]]:
+    async def _pages(self, query: dict[str, object]) -> AsyncIterator[_Page]:
         while True:
             answer = await self._client.call("query", **query)
-            yield answer["Items"]
-            if "LastEvaluatedKey" not in answer:
+            last: Item | None = answer.get("LastEvaluatedKey")
+            yield _Page(answer["Items"], answer["ScannedCount"], last)
+            if last is None:
                 return
-            query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+            query["ExclusiveStartKey"] = last
 
-    async def list_timers(
-        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
-    ) -> list[Timer]:
-        """A merge of the shards' pages. Each shard reads about its share first, and more only if the merge needs it."""
+    async def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> ListPage:
+        """A merge of the shards' pages. Each shard reads about its share first, and more only if the merge needs it. A
+        shard in which enough rows were looked through in vain ends the page at the last of them."""
         distinct = list(dict.fromkeys(shards))
-        low, high = _behind(after), _LATEST
-        if where.due_from is not None:
-            low = max(low, instant(where.due_from))
-        if where.due_to is not None:
-            high = instant(where.due_to)
-        page = min(limit, max(_LEAST_PAGE, 2 * limit // max(len(distinct), 1)))
-        cursors = [_Cursor(self._due_pages(shard_id, low, high, where, limit=page)) for shard_id in distinct]
+        if limit <= 0 or not distinct:
+            return ListPage([], None)
+        start, end = where.part_after(after)
+        low, high = _behind(start), _LATEST if end == END else instant(end.due_at)
+        look = look_rows(len(distinct))
+        page = look if where.is_selective else min(limit, max(_LEAST_PAGE, 2 * limit // len(distinct)))
+        cursors = [_Cursor(self._due_pages(shard_id, low, high, where, limit=page), look) for shard_id in distinct]
         await each(_Cursor.fill, cursors)
-        merge = [(cursor.first(), place) for place, cursor in enumerate(cursors) if cursor.items]
+        merge = [(cursor.head, place) for place, cursor in enumerate(cursors) if cursor.head is not None]
         heapify(merge)
         timers: list[Timer] = []
         size = 0
-        while merge and len(timers) < limit and size <= PAGE_BYTES:
-            _, place = heappop(merge)
+        while merge:
+            head, place = merge[0]
             cursor = cursors[place]
+            if not cursor.items:
+                return ListPage(timers, head)
+            if len(timers) == limit or size > PAGE_BYTES:
+                return ListPage(timers, position_of(timers[-1]))
             for timer in readable(timers_from([cursor.items.popleft()])):
                 timers.append(timer)
                 size += weight_of(timer)
             await cursor.fill()
-            if cursor.items:
-                heappush(merge, (cursor.first(), place))
-        return timers
+            if cursor.head is not None:
+                heapreplace(merge, (cursor.head, place))
+            else:
+                heappop(merge)
+        return ListPage(timers, None)
 
     # History
 
@@ -251,7 +256,7 @@ class Timers:
         }
         attempts: list[Attempt] = []
         async for page in self._pages(query):
-            attempts += readable(attempts_from(key, page))
+            attempts += readable(attempts_from(key, page.items))
             if len(attempts) >= limit:
                 break
         return attempts[:limit]
@@ -268,7 +273,7 @@ class Timers:
         }
         keys: list[Item] = []
         async for page in self._pages(query):
-            keys += [{"timer": item["timer"], "entry": item["entry"]} for item in page]
+            keys += [{"timer": item["timer"], "entry": item["entry"]} for item in page.items]
             if len(keys) >= limit:
                 break
         keys = keys[:limit]
@@ -288,24 +293,40 @@ class Timers:
         raise self._client.unavailable("the history table is overloaded")
 
 
-class _Cursor:
-    """The rows of one shard that a merge has not taken yet."""
+class _Page(NamedTuple):
+    """The items of one answer, how many were looked at for it, and the key of the last of those; None at the end."""
 
-    def __init__(self, pages: AsyncIterator[list[Item]]) -> None:
+    items: list[Item]
+    looked: int
+    last: Item | None
+
+
+class _Cursor:
+    """The rows of one shard that a merge has not taken yet. At least `look` rows are looked through in vain before it
+    stops."""
+
+    def __init__(self, pages: AsyncIterator[_Page], look: int) -> None:
         self.items: deque[Item] = deque()
-        self._pages: AsyncIterator[list[Item]] | None = pages
+        self._pages = pages
+        self._look = look
+        self._last: Position | None = START
 
     async def fill(self) -> None:
-        """Read on until there is a row, or the shard has no more."""
-        while not self.items and self._pages is not None:
-            try:
-                self.items.extend(await anext(self._pages))
-            except StopAsyncIteration:
-                self._pages = None
+        """Read on until there is a row, enough rows were looked at, or the shard has no more."""
+        while not self.items and self._last is not None and self._look > 0:
+            page = await anext(self._pages, _NO_PAGE)
+            self.items.extend(page.items)
+            self._look -= page.looked - len(page.items)
+            self._last = None if page.last is None else place_of(page.last)
 
-    def first(self) -> str:
-        due: str = self.items[0]["due"]["S"]
-        return due
+    @property
+    def head(self) -> Position | None:
+        """The position of its first row, or the last one that was looked at; None at the end of the shard."""
+        return place_of(self.items[0]) if self.items else self._last
+
+
+_NO_PAGE: Final = _Page([], 0, None)
+"""After the last one, and of an empty part of the due order."""
 
 
 def _behind(after: Position) -> str:

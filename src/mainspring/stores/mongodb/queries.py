@@ -16,7 +16,7 @@ from pymongo.asynchronous.cursor import AsyncCursor
 from pymongo.read_concern import ReadConcern
 
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import PAGE_BYTES, START, DuePage, Position, TimerFilter
+from mainspring.store import PAGE_BYTES, START, DuePage, ListPage, Position, TimerFilter, look_rows
 from mainspring.stores.mongodb.connection import Collection, Document
 from mainspring.stores.mongodb.documents import (
     attempts_from,
@@ -106,44 +106,64 @@ async def next_due(timers: Collection, shard_ids: Sequence[int]) -> list[int | N
 
 async def list_timers(
     timers: Collection, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
-) -> list[Timer]:
+) -> ListPage:
+    if limit <= 0:
+        return ListPage([], None)
     ids = list(dict.fromkeys(shards))
-    while True:
-        page = PageBuilder(limit)
-        for start in range(0, len(ids), SHARDS_PER_LIST):
-            conditions = {"shard_id": {"$in": ids[start : start + SHARDS_PER_LIST]}, **_conditions(where)}
-            bounds = _due_bounds(where)
-            if page.end is not None:  # what comes after it has no place in the page
-                bounds["$lte"] = page.end.due_at
-            pipeline = _behind(timers, conditions, bounds, after=after, limit=limit)
-            documents, is_cut = await _first(await timers.aggregate(pipeline, batchSize=limit + 1))
-            last = position_of_document(documents[-1]) if documents else None
-            page.add(Part(readable(timers_from(documents)), last, is_full=is_cut or len(documents) == limit))
-        if page.is_over or page.end is None:
-            return page.timers
-        after = page.end
+    groups = [ids[start : start + SHARDS_PER_LIST] for start in range(0, len(ids), SHARDS_PER_LIST)]
+    page = PageBuilder(limit, await _horizon(timers, groups, where, after) if where.is_selective else None)
+    for group in groups:
+        bounds = _due_bounds(where, page.end)
+        pipeline = _behind(timers, {"shard_id": {"$in": group}, **_conditions(where)}, bounds, after=after, limit=limit)
+        documents, is_cut = await _first(await timers.aggregate(pipeline, batchSize=limit + 1))
+        last = position_of_document(documents[-1]) if documents else None
+        page.add(Part(readable(timers_from(documents)), last, is_full=is_cut or len(documents) == limit))
+    return page.page
 
 
-def _behind(timers: Collection, conditions: Document, bounds: Document, *, after: Position, limit: int) -> Pipeline:
-    """The first rows after a position, within bounds of the due instant."""
+async def _horizon(
+    timers: Collection, groups: Sequence[Sequence[int]], where: TimerFilter, after: Position
+) -> Position | None:
+    """Read from the index alone. The shards of a group are counted together, because they are read together."""
+    horizon: Position | None = None
+    for group in groups:
+        count = look_rows(len(groups))
+        pipeline = _behind(
+            timers, {"shard_id": {"$in": list(group)}}, _due_bounds(where, horizon), after=after, limit=count, only=True
+        )
+        cursor = await timers.aggregate([*pipeline, {"$skip": count - 1}])
+        for document in await cursor.to_list():
+            place = position_of_document(document)
+            horizon = place if horizon is None else min(horizon, place)
+    return horizon
+
+
+def _behind(
+    timers: Collection, conditions: Document, bounds: Document, *, after: Position, limit: int, only: bool = False
+) -> Pipeline:
+    """The first rows after a position, within bounds of the due instant; `only` their positions."""
     ends: Pipeline = [{"$sort": _DUE_ORDER}, {"$limit": limit}]
+    shown: Pipeline = [{"$project": {"_id": 0, **_DUE_ORDER}}] if only else []
     if after == START:
-        return [{"$match": {**conditions, "due_at": {"$gte": after.due_at, **bounds}}}, *ends]
-    later: Pipeline = [{"$match": {**conditions, "due_at": {"$gt": after.due_at, **bounds}}}, *ends]
+        return [{"$match": {**conditions, "due_at": {"$gte": after.due_at, **bounds}}}, *ends, *shown]
+    later: Pipeline = [{"$match": {**conditions, "due_at": {"$gt": after.due_at, **bounds}}}, *ends, *shown]
     same_instant = {**conditions, "due_at": {"$eq": after.due_at, **bounds}, "uuid": {"$gt": after.uuid}}
-    return [{"$match": same_instant}, *ends, _union(timers, later), *ends]
+    return [{"$match": same_instant}, *ends, *shown, _union(timers, later), *ends]
 
 
 def _union(timers: Collection, pipeline: Pipeline) -> Document:
     return {"$unionWith": {"coll": timers.name, "pipeline": pipeline}}
 
 
-def _due_bounds(where: TimerFilter) -> Document:
+def _due_bounds(where: TimerFilter, end: Position | None) -> Document:
+    """Of the due instant: those of the filter, and that of the last position that has a place in the page."""
     bounds: Document = {}
     if where.due_from is not None:
         bounds["$gte"] = where.due_from
     if where.due_to is not None:
         bounds["$lt"] = where.due_to
+    if end is not None:
+        bounds["$lte"] = end.due_at
     return bounds
 
 

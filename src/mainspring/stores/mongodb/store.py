@@ -20,6 +20,7 @@ from mainspring.store import (
     Begin,
     DuePage,
     Finish,
+    ListPage,
     Position,
     Put,
     Remove,
@@ -171,11 +172,7 @@ class MongoDBStore:
         with mapping_errors():
             return await queries.damaged(self._open().collections.timers, keys)
 
-    async def list_timers(
-        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
-    ) -> list[Timer]:
-        if not shards or limit <= 0:
-            return []
+    async def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> ListPage:
         with mapping_errors():
             return await queries.list_timers(self._open().collections.timers, shards, where, after=after, limit=limit)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mainspring.errors import Unsupported
 from mainspring.model import Attempt, Shard, Timer, TimerKey
-from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.store import Begin, DuePage, Finish, ListPage, Position, Put, Remove, TimerFilter, Verdict
 from mainspring.unreadable import Unreadable
 
 
@@ -29,9 +29,7 @@ class NoTimers:
     async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
         raise _unsupported()
 
-    async def list_timers(
-        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
-    ) -> list[Timer]:
+    async def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> ListPage:
         raise _unsupported()
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:

@@ -4,7 +4,8 @@ The value is the string at `collection:key`. Beside it a hash holds the version,
 that was written, and the collection. That makes a plain write by another program visible: a string without a hash is
 a record of version 1, and a string that does not match the digest is the next version. Whoever reads such a record
 writes the hash, so that from then on compare-and-set protects what was seen. The string of another collection (`a` and
-`a:b` can meet in one name), or a key that holds no string, is not a record and is left alone.
+`a:b` can meet in one name), or a key that holds no string, is not a record and is left alone. If the other program has
+the string expire, so does the record.
 
 The caller's `now` decides whether a record has expired. The server's own expiry only removes what is past: at that
 instant if it is still to come by the server's clock, and otherwise an hour later.
@@ -31,6 +32,12 @@ local function record(value_key, hash_key, index_key, collection, member, now)
     redis.call('HSET', hash_key, 'version', version, 'digest', digest, 'collection', collection)
     redis.call('HINCRBY', hash_key, 'version', 1)
     version, expires_at = redis.call('HGET', hash_key, 'version'), false
+    local left = redis.call('PTTL', value_key)
+    if left > 0 then
+      expires_at = string.format('%.0f', now + left)
+      redis.call('HSET', hash_key, 'expires_at', expires_at)
+      redis.call('PEXPIRE', hash_key, left)
+    end
     if index_key ~= '' then redis.call('ZADD', index_key, 0, member) end
   end
   if expires_at and tonumber(expires_at) <= tonumber(now) then return '0' end

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from mainspring.errors import MainspringError
+from mainspring.store import Position
 from mainspring.stores.plan import Value
 from mainspring.stores.sql.rows import Row
 
@@ -97,6 +98,11 @@ class Dialect(Protocol):
 
     def for_each(self, query: str, numbers: Sequence[int]) -> Statement:
         """The one value that `query` finds for each number, which replaces its `{}`; all of them in this order."""
+        ...
+
+    def for_places(self, query: str, places: Sequence[tuple[int, Position]], values: Sequence[Value]) -> Statement:
+        """All rows that `query` finds for these places. Shard, instant, instant again and uuid of each replace its four
+        `{}`, which come before the `?` of the values."""
         ...
 
     def delete(self, table: str, columns: Sequence[str], keys: Sequence[Row]) -> Statement:

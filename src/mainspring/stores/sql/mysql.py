@@ -18,6 +18,7 @@ from asyncmy import errors
 from asyncmy.constants.CLIENT import FOUND_ROWS
 
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
+from mainspring.store import Position
 from mainspring.stores.plan import Value
 from mainspring.stores.sql.address import Address, parse_address
 from mainspring.stores.sql.dialect import (
@@ -106,6 +107,12 @@ class MySQL:
     def for_each(self, query: str, numbers: Sequence[int]) -> Statement:
         one = f"({query.format('?')})"
         return Statement(f"SELECT {', '.join([one] * len(numbers))}", list(numbers))
+
+    def for_places(self, query: str, places: Sequence[tuple[int, Position]], values: Sequence[Value]) -> Statement:
+        """MariaDB has no join whose right side depends on the left."""
+        one = f"({query.format('?', '?', '?', '?')})"
+        rows: list[Row] = [(shard_id, after.due_at, after.due_at, after.uuid, *values) for shard_id, after in places]
+        return Statement(" UNION ALL ".join([one] * len(places)), _flat(rows))
 
     def delete(self, table: str, columns: Sequence[str], keys: Sequence[Row]) -> Statement:
         """By a join, row by row: with a list of keys, a small table would be read and locked as a whole."""

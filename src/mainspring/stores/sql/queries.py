@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import DuePage, Position, TimerFilter
+from mainspring.store import DuePage, ListPage, Position, TimerFilter, look_rows
 from mainspring.stores.pages import PageBuilder
+from mainspring.stores.plan import Value
 from mainspring.stores.sql.dialect import Session
 from mainspring.stores.sql.rows import (
     DAY_MS,
     attempts_from,
+    fills_page,
     numbers_from,
     part_from,
+    position_of_row,
     records_from,
     shards_from,
     timers_from,
@@ -26,7 +29,7 @@ from mainspring.unreadable import Unreadable, claimable, readable, timer_name
 LIST_SHARDS: Final = 32
 """How many shards one statement lists."""
 NEXT_DUE_SHARDS: Final = 128
-"""For how many shards one statement asks the next due instant."""
+"""Of how many shards one statement finds the next due instant, or the first row."""
 
 
 async def time(session: Session, statements: Statements) -> int:
@@ -53,20 +56,50 @@ async def _rows(session: Session, statements: Statements, keys: Sequence[TimerKe
 
 async def list_timers(
     session: Session, statements: Statements, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
-) -> list[Timer]:
-    """A few shards at a time, each only up to the end of the page so far: later shards have little to add."""
-    wanted = list(dict.fromkeys(shards))
-    while limit > 0:
-        page = PageBuilder(limit)
-        for start in range(0, len(wanted), LIST_SHARDS):
-            some = wanted[start : start + LIST_SHARDS]
-            end = page.end or Position(FOREVER + 1, "")
-            rows = await session.fetch(*statements.list_timers(some, where, after=after, end=end, limit=limit))
-            page.add(part_from(rows, limit))
-        if page.is_over or page.end is None:
-            return page.timers
-        after = page.end
-    return []
+) -> ListPage:
+    """A few shards at a time, each only up to the end of the page so far: those whose first row is behind it add
+    nothing."""
+    if limit <= 0:
+        return ListPage([], None)
+    start, end = where.part_after(after)
+    occupied = await _occupied(session, statements, list(dict.fromkeys(shards)), start, end)
+    wanted = [shard_id for _, shard_id in occupied]
+    page = PageBuilder(limit, await _horizon(session, statements, wanted, start, end) if where.is_selective else None)
+    for index, some in enumerate(_some(wanted)):
+        first, _ = occupied[index * LIST_SHARDS]
+        if page.end is not None and first > page.end:
+            break
+        statement = statements.list_timers(some, where, after=start, end=page.end or end, limit=limit)
+        page.add(part_from(await session.fetch(*statement), limit))
+    return page.page
+
+
+async def _occupied(
+    session: Session, statements: Statements, shards: Sequence[int], start: Position, end: Position
+) -> list[tuple[Position, int]]:
+    """The shards that have rows of a part, by the position of the first one. Of many, most are often empty."""
+    found: list[tuple[Position, int]] = []
+    for first in range(0, len(shards), NEXT_DUE_SHARDS):
+        some = shards[first : first + NEXT_DUE_SHARDS]
+        for row in await session.fetch(*statements.first_places(some, after=start, end=end)):
+            found.append((position_of_row(row), msgspec.convert(row[0], int)))
+    return sorted(found)
+
+
+async def _horizon(
+    session: Session, statements: Statements, shards: Sequence[int], start: Position, end: Position
+) -> Position | None:
+    horizon: Position | None = None
+    for some in _some(shards):
+        statement = statements.nth_place(some, look_rows(len(shards)), after=start, end=horizon or end)
+        for row in await session.fetch(*statement):
+            horizon = position_of_row(row)
+    return horizon
+
+
+def _some(shards: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(shards), LIST_SHARDS):
+        yield shards[start : start + LIST_SHARDS]
 
 
 async def load_due(
@@ -82,6 +115,34 @@ async def load_due(
             [following] = numbers_from(await session.fetch(*statements.next_due_behind(shard_id, after)))
         if part.timers or part.end is None:
             return DuePage(part.timers, None if following is None or following >= FOREVER else following)
+
+
+async def load_due_of(
+    session: Session, statements: Statements, places: Sequence[tuple[int, Position]], *, until: int, limit: int
+) -> list[DuePage | None]:
+    """Shards whose rows do not fit, and those of which no row can be read, are left to `load_due`."""
+    rows = await session.fetch(*statements.due_timers_of(places, until, limit + 1))
+    found: dict[int, list[Sequence[Value]]] = {shard_id: [] for shard_id, _ in places}
+    for row in rows:
+        found[msgspec.convert(row[0], int)].append(row)
+    whole_before = msgspec.convert(rows[-1][0], int) if fills_page(rows) else None
+    pages: dict[int, DuePage] = {}
+    ends: list[tuple[int, Position]] = []
+    for shard_id, after in places:
+        part = part_from(found[shard_id][:limit], limit)
+        if (whole_before is not None and shard_id >= whole_before) or (found[shard_id] and not part.timers):
+            continue
+        if len(found[shard_id]) > limit:
+            following = msgspec.convert(found[shard_id][limit][1], int)
+            pages[shard_id] = DuePage(part.timers, None if following >= FOREVER else following)
+        else:
+            pages[shard_id] = DuePage(part.timers, None)
+            ends.append((shard_id, part.last or after))
+    if ends:
+        for row in await session.fetch(*statements.next_due_behind_each(ends)):
+            shard_id, due_at = msgspec.convert(tuple(row), tuple[int, int])
+            pages[shard_id] = DuePage(pages[shard_id].timers, due_at)
+    return [pages.get(shard_id) for shard_id, _ in places]
 
 
 async def next_due(session: Session, statements: Statements, shard_ids: Sequence[int]) -> list[int | None]:
@@ -122,7 +183,7 @@ async def prune_history(
     session: Session, statements: Statements, shard_id: int, older_than: int, limit: int
 ) -> int:  # fmt: skip
     """Entries never change, so they can be looked for first, without a lock, and removed by their keys."""
-    old = await session.fetch(*statements.old_history(shard_id, older_than // DAY_MS, older_than, limit))
+    old = await session.fetch(*statements.old_history(shard_id, (older_than - 1) // DAY_MS, older_than, limit))
     return sum([await session.execute(*statements.delete_history([*map(tuple, some)])) for some in in_parts(old)])
 
 

@@ -120,8 +120,13 @@ def position_of_row(row: Sequence[Value]) -> Position:
 
 def part_from(rows: Sequence[Sequence[Value]], limit: int) -> Part:
     """What a statement has read from some shards: it was to read this many rows, or as many as make up a page."""
-    is_full = len(rows) >= limit or (bool(rows) and int(rows[-1][_WIDTH] or 0) > PAGE_BYTES)
+    is_full = len(rows) >= limit or fills_page(rows)
     return Part(readable(timers_from(rows)), position_of_row(rows[-1]) if rows else None, is_full)
+
+
+def fills_page(rows: Sequence[Sequence[Value]]) -> bool:
+    """Whether a statement ended with these rows because of their bytes."""
+    return bool(rows) and int(rows[-1][_WIDTH] or 0) > PAGE_BYTES
 
 
 def places_from(rows: Iterable[Sequence[Value]]) -> list[tuple[int, str, int, int]]:

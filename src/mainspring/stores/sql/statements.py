@@ -40,6 +40,8 @@ _HISTORY_KEY: Final = HISTORY_COLUMNS[:-1]
 _TIMER_TEXT: Final = ", ".join(TIMER_COLUMNS[:-1])
 _SIZE: Final = "(OCTET_LENGTH(detail) + COALESCE(OCTET_LENGTH(payload), 0))"
 _BEHIND: Final = "due_at >= ? AND (due_at > ? OR uuid > ?)"
+_BEHIND_PLACE: Final = "shard_id = {} AND due_at >= {} AND (due_at > {} OR uuid > {})"
+_FIRST: Final = "ORDER BY due_at, uuid LIMIT ?"
 _UP_TO: Final = "due_at <= ? AND (due_at < ? OR uuid <= ?)"
 
 
@@ -103,7 +105,7 @@ class Statements:
         self, shards: Sequence[int], where: TimerFilter, *, after: Position, end: Position, limit: int
     ) -> Statement:
         """Each shard in its own order, up to the limit: together they are few, and sorted once."""
-        conditions, arguments = _conditions(where)
+        conditions, arguments = _conditions(where)  # without the due range, which is a range of the index
         one = f"{self._by_due} AND {_BEHIND} AND {_UP_TO} {conditions} ORDER BY due_at, uuid LIMIT ?"
         sql = f"SELECT * FROM ({' UNION ALL '.join([f'({one})'] * len(shards))}) AS page ORDER BY due_at, uuid LIMIT ?"
         parameters: list[Parameter] = []
@@ -111,9 +113,38 @@ class Statements:
             parameters += (shard_id, *_thrice(after), *_thrice(end), *arguments, limit)
         return Statement(self._dialect.render(_within_bytes(sql)), [*parameters, limit])
 
+    def first_places(self, shards: Sequence[int], *, after: Position, end: Position) -> Statement:
+        """Shard, instant and uuid of the first row of a part, for each shard that has one."""
+        one = f"SELECT shard_id, due_at, uuid FROM {self._timers} WHERE {_BEHIND_PLACE} AND {_UP_TO} {_FIRST}"
+        found = self._dialect.for_places(one, [(shard_id, after) for shard_id in shards], (*_thrice(end), 1))
+        return Statement(self._dialect.render(found.sql), found.parameters)
+
+    def nth_place(self, shards: Sequence[int], count: int, *, after: Position, end: Position) -> Statement:
+        """The first position before which one of these shards has this many rows of a part. Reads only the index."""
+        place = f"SELECT shard_id, due_at, uuid FROM {self._timers} WHERE shard_id = ? AND {_BEHIND} AND {_UP_TO}"
+        one = f"({place} ORDER BY due_at, uuid LIMIT 1 OFFSET {count - 1})"
+        sql = f"SELECT * FROM ({' UNION ALL '.join([one] * len(shards))}) AS place ORDER BY due_at, uuid LIMIT 1"
+        parameters: list[Parameter] = []
+        for shard_id in shards:
+            parameters += (shard_id, *_thrice(after), *_thrice(end))
+        return Statement(self._dialect.render(sql), parameters)
+
     def due_timers(self, shard_id: int, until: int, after: Position, limit: int) -> Statement:
         sql = f"{self._by_due} AND {_BEHIND} AND due_at <= ? ORDER BY due_at, uuid LIMIT ?"
         return Statement(self._dialect.render(_within_bytes(sql)), (shard_id, *_thrice(after), until, limit))
+
+    def due_timers_of(self, places: Sequence[tuple[int, Position]], until: int, limit: int) -> Statement:
+        """The same for many shards, one after another."""
+        one = f"SELECT {_TIMER_TEXT} FROM {self._timers} WHERE {_BEHIND_PLACE} AND due_at <= ? {_FIRST}"
+        found = self._dialect.for_places(one, places, (until, limit))
+        sql = _within_bytes(found.sql, order="shard_id, due_at, uuid")
+        return Statement(self._dialect.render(sql), found.parameters)
+
+    def next_due_behind_each(self, places: Sequence[tuple[int, Position]]) -> Statement:
+        """Shards, each with its first due instant after the place, if there is one."""
+        one = f"SELECT shard_id, due_at FROM {self._timers} WHERE {_BEHIND_PLACE} AND due_at < ? {_FIRST}"
+        found = self._dialect.for_places(one, places, (FOREVER, 1))
+        return Statement(self._dialect.render(found.sql), found.parameters)
 
     def next_due_behind(self, shard_id: int, after: Position) -> Statement:
         first = f"SELECT due_at FROM {self._timers} WHERE shard_id = ? AND {_BEHIND} AND due_at < ?"
@@ -210,12 +241,11 @@ class Statements:
         return Statement(f"SELECT {self._dialect.clock}", ())
 
 
-def _within_bytes(rows: str) -> str:
+def _within_bytes(rows: str, order: str = "due_at, uuid") -> str:
     """The first of these rows, up to the one that fills a page; their last column says how large they are by then."""
-    sized = f"SELECT page.*, SUM({_SIZE}) OVER (ORDER BY due_at, uuid) AS so_far FROM ({rows}) AS page"
+    sized = f"SELECT page.*, SUM({_SIZE}) OVER (ORDER BY {order}) AS so_far FROM ({rows}) AS page"
     return (
-        f"SELECT {_TIMER_TEXT}, so_far FROM ({sized}) AS sized WHERE so_far - {_SIZE} <= {PAGE_BYTES} "
-        "ORDER BY due_at, uuid"
+        f"SELECT {_TIMER_TEXT}, so_far FROM ({sized}) AS sized WHERE so_far - {_SIZE} <= {PAGE_BYTES} ORDER BY {order}"
     )
 
 
@@ -230,12 +260,6 @@ def _thrice(position: Position) -> tuple[int, int, str]:
 def _conditions(where: TimerFilter) -> tuple[str, list[Value]]:
     conditions: list[str] = []
     arguments: list[Value] = []
-    if where.due_from is not None:
-        conditions.append("AND due_at >= ?")
-        arguments.append(where.due_from)
-    if where.due_to is not None:
-        conditions.append("AND due_at < ?")
-        arguments.append(where.due_to)
     if where.states:
         conditions.append(f"AND state IN ({', '.join('?' * len(where.states))})")
         arguments += (state.value for state in where.states)

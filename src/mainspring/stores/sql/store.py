@@ -17,7 +17,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
+from mainspring.store import Begin, DuePage, Finish, ListPage, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.committer import Committer
 from mainspring.stores.containment import cancellable, contained
 from mainspring.stores.groups import Capacity
@@ -71,8 +71,8 @@ class SqlStore:
         self._pool = Pool(driver)
         self._statements = Statements(driver.dialect, names)
         self._schema = Schema(driver.dialect, names, driver.place)
-        writer = Writer(self._pool, self._statements)
-        together = partial(work_in_halves, writer.work)
+        self._writer = Writer(self._pool, self._statements)
+        together = partial(work_in_halves, self._writer.work)
         self._writes: Writes = Committer(together, room=GROUP, width=WRITE_WIDTH)
         self._attempts: Writes = Committer(together, room=GROUP, width=WRITE_WIDTH)
         self._records: Writes = Committer(together, room=GROUP, width=WRITE_WIDTH)
@@ -127,13 +127,16 @@ class SqlStore:
     async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
         return await self._read(queries.damaged, keys) if keys else []
 
-    async def list_timers(
-        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
-    ) -> list[Timer]:
+    async def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> ListPage:
         return await self._list(queries.list_timers, shards, where, after=after, limit=limit)
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
         return await self._read(queries.load_due, shard_id, until=until, after=after, limit=limit)
+
+    async def load_due_of(
+        self, places: Sequence[tuple[int, Position]], *, until: int, limit: int
+    ) -> list[DuePage | None]:
+        return await self._read(queries.load_due_of, places, until=until, limit=limit) if places else []
 
     async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
         return await self._read(queries.next_due, shard_ids)
@@ -195,6 +198,9 @@ class SqlStore:
 
     async def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:
         return await self._read(queries.scan_records, collection, now=now, after=after, limit=limit)
+
+    async def purge_records(self, *, now: int) -> None:
+        await self._open(self._writer).purge(now)
 
     # Writing
 

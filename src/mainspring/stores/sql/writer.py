@@ -239,7 +239,10 @@ class Writer:
         if self._record_writes < PURGE_EVERY:
             return
         self._record_writes = 0
-        now = min(instants)  # nothing is purged that one of the callers has seen alive
+        await self.purge(min(instants))  # nothing is purged that one of the callers has seen alive
+
+    async def purge(self, now: int) -> None:
+        """Remove some records that have expired, but none that somebody holds."""
         with suppress(StoreUnavailable, Undone):
             async with self._pool.transaction() as session:
                 expired = self._statements.expired_records(now, PURGE_LIMIT, session.row_lock)

@@ -10,6 +10,7 @@
     files        whether the files are still those that were opened, and nobody else has written into them
     connection   how a connection is set up, and which errors mean "unavailable"
     schema       the numbered migrations
+    forks        files that were open when this process was forked
     descriptors  those that SQLite already holds
 
 SQL works on whole groups, with keys and answers as one JSON text: a connection releases the interpreter lock

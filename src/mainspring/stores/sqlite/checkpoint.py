@@ -19,7 +19,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.sqlite.descriptors import Descriptor
 
-BACKGROUND_PAGES: Final = 16_384
+BACKGROUND_PAGES: Final = 32_768
 LIMIT_PAGES: Final = 131_072
 _SMALL_PAGES: Final = 512
 _PASSES: Final = 64

@@ -1,8 +1,8 @@
 """The read side: each function is one read, on the connection of a reader's thread.
 
 A read sees every write that was acknowledged before it began, because each statement starts a new snapshot.
-No statement looks at more than one shard, so no snapshot lasts long enough to keep the WAL from
-starting again.
+No statement reads more than a few rows of several shards, so no snapshot lasts long enough to keep the WAL
+from starting again.
 """
 # ruff: noqa: S608  (only constants of this package are put together here; values are always bound)
 
@@ -14,18 +14,20 @@ from typing import Any, Final, Generic, TypeVar
 import apsw
 
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import DUE_BYTES, DuePage, Position, TimerFilter
+from mainspring.store import DUE_BYTES, DuePage, ListPage, Position, TimerFilter, horizon_of, look_rows
 from mainspring.stores.committer import fail
 from mainspring.stores.groups import Request
-from mainspring.stores.pages import PageBuilder, filling
+from mainspring.stores.pages import PageBuilder, behind, filling
 from mainspring.stores.plan import Value
 from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.sqlite.files import Files
 from mainspring.stores.sqlite.rows import (
     DAY_MS,
     TIMER_COLUMNS,
+    Place,
     attempt_in_bytes,
     attempts_from,
+    first_places_from,
     found_records_from,
     instants_from,
     json_text,
@@ -41,10 +43,20 @@ from mainspring.unreadable import Unreadable, attempt_of, claimable, each, reada
 T_co = TypeVar("T_co", covariant=True)
 
 CACHE_KIB: Final = 4_096
+PLACED_SHARDS: Final = 512
+"""Of how many shards one statement finds the first rows."""
 
 _GET: Final = """
     SELECT t.* FROM json_each(?) AS item CROSS JOIN timers AS t
     WHERE t.uuid = item.value ->> 1 AND t.shard_id = item.value ->> 0
+"""
+_PART: Final = "shard_id = ? AND (due_at, uuid) > (?, ?) AND (due_at, uuid) <= (?, ?)"
+_FIRST_PLACES: Final = f"""
+    SELECT json_group_array(json((
+        SELECT json_group_array(json_array(due_at, place)) FROM (
+            SELECT due_at, hex(uuid) AS place FROM timers
+            WHERE {_PART.replace("?", "shard.value", 1)} ORDER BY due_at, uuid LIMIT ?))))
+    FROM json_each(?) AS shard
 """
 _DUE: Final = f"""
     SELECT {TIMER_COLUMNS} FROM timers
@@ -170,44 +182,84 @@ def _rows(connection: apsw.Connection, keys: Sequence[TimerKey]) -> list[Timer |
 
 def list_timers(
     connection: apsw.Connection, shards: Sequence[int], where: TimerFilter, after: Position, limit: int
-) -> list[Timer]:
-    """Shard by shard, each only up to the end of the page so far: later shards have little to add."""
+) -> ListPage:
+    if limit <= 0:
+        return ListPage([], None)
+    start, end = where.part_after(after)
+    occupied = _occupied(connection, list(dict.fromkeys(shards)), start, end)
+    if where.is_selective:
+        return _selected(connection, [shard_id for _, shard_id in occupied], where, (start, end), limit)
+    page = PageBuilder(limit)
+    rows = f"SELECT {TIMER_COLUMNS} FROM timers WHERE {_PART} ORDER BY due_at, uuid LIMIT ?"
+    for first, shard_id in occupied:  # each only up to the end of the page so far
+        if page.end is not None and first > page.end:
+            break
+        page.add(read_part(connection, rows, (shard_id, *start, *(page.end or end)), limit))
+    return page.page
+
+
+def _selected(
+    connection: apsw.Connection, shards: Sequence[int], where: TimerFilter, part: tuple[Position, Position], limit: int
+) -> ListPage:
+    """What matches up to the horizon, in all shards at once: that is a bounded number of rows to look at."""
+    start, end = part
+    horizon = _horizon(connection, shards, start, end)
+    page = PageBuilder(limit, horizon)
     conditions, arguments = _conditions(where)
     rows = f"""
-        SELECT {TIMER_COLUMNS} FROM timers
-        WHERE shard_id = ? AND (due_at, uuid) > (?, ?) AND (due_at, uuid) <= (?, ?) {conditions}
+        SELECT {TIMER_COLUMNS} FROM (SELECT value AS wanted FROM json_each(?)) CROSS JOIN timers
+        WHERE {_PART.replace("?", "wanted", 1)} {conditions}
         ORDER BY due_at, uuid LIMIT ?
     """
-    while limit > 0:
-        page = PageBuilder(limit)
-        for shard_id in dict.fromkeys(shards):
-            end = page.end or (FOREVER + 1, "")
-            page.add(read_part(connection, rows, (shard_id, *after, *end, *arguments), limit))
-        if page.is_over or page.end is None:
-            return page.timers
-        after = page.end
-    return []
+    page.add(read_part(connection, rows, (json_text(list(shards)), *start, *(horizon or end), *arguments), limit))
+    return page.page
+
+
+def _occupied(
+    connection: apsw.Connection, shards: Sequence[int], start: Position, end: Position
+) -> list[tuple[Position, int]]:
+    """The shards that have rows of a part, by the position of the first one. Of many, most are often empty."""
+    places = _first_places(connection, shards, start, end, 1)
+    return sorted((_position(found[0]), shard_id) for shard_id, found in zip(shards, places, strict=True) if found)
+
+
+def _horizon(connection: apsw.Connection, shards: Sequence[int], start: Position, end: Position) -> Position | None:
+    count = look_rows(len(shards))
+    place = horizon_of(_first_places(connection, shards, start, end, count), count)
+    return None if place is None else _position(place)
+
+
+def _first_places(
+    connection: apsw.Connection, shards: Sequence[int], start: Position, end: Position, count: int
+) -> list[list[Place]]:
+    """Of each shard. A few shards in one statement, for the sake of the snapshot."""
+    places: list[list[Place]] = []
+    for first in range(0, len(shards), PLACED_SHARDS):
+        some = json_text(list(shards[first : first + PLACED_SHARDS]))
+        places += first_places_from(connection.execute(_FIRST_PLACES, (*start, *end, count, some)).get)
+    return places
+
+
+def _position(place: Place) -> Position:
+    return behind(place[0], bytes.fromhex(place[1]))
 
 
 def _conditions(where: TimerFilter) -> tuple[str, list[Value]]:
+    """Without the due range, which is a range of the key."""
     conditions: list[str] = []
     arguments: list[Value] = []
-    if where.due_from is not None:
-        conditions.append("AND due_at >= ?")
-        arguments.append(where.due_from)
-    if where.due_to is not None:
-        conditions.append("AND due_at < ?")
-        arguments.append(where.due_to)
     if where.states:
         conditions.append("AND state IN (SELECT value FROM json_each(?))")
         arguments.append(json_text(where.states))
     if where.id_prefix:
         conditions.append("AND substr(timer_id, 1, ?) = ?")
         arguments += (len(where.id_prefix), where.id_prefix)
-    for name, value in where.labels:
-        has_label = "EXISTS (SELECT 1 FROM json_each(detail, '$.labels') WHERE key = ? AND value = ?)"
-        conditions.append(f"AND CASE WHEN json_valid(detail) THEN {has_label} ELSE FALSE END")
-        arguments += (name, value)
+    if where.labels:  # each detail is read once, however many labels are looked for: both may be large
+        wanted = "(key, value) IN (SELECT key, value FROM json_each(?))"
+        found = f"SELECT count(*) FROM json_each(detail, '$.labels') WHERE {wanted}"
+        conditions.append(f"AND CASE WHEN json_valid(detail) THEN ({found}) = ? ELSE FALSE END")
+        labels = dict(where.labels)
+        arguments += (json_text(labels), len(labels))
     return " ".join(conditions), arguments
 
 
@@ -252,13 +304,19 @@ def _attempts_of_day(
 
 def old_history(connection: apsw.Connection, shard_id: int, older_than: int, limit: int) -> str:
     """The keys of entries to prune, as the JSON text that the writer takes."""
-    text: str = connection.execute(_OLD_HISTORY, (shard_id, older_than // DAY_MS, older_than, limit)).get
+    text: str = connection.execute(_OLD_HISTORY, (shard_id, (older_than - 1) // DAY_MS, older_than, limit)).get
     return text
 
 
 def shards(connection: apsw.Connection, shard_ids: Sequence[int]) -> list[Shard | None]:
     found = {shard.shard_id: shard for shard in read_shards(connection, shard_ids)}
     return claimable(found.get(shard_id, Shard(shard_id)) for shard_id in shard_ids)
+
+
+def get_records(connection: apsw.Connection, wanted: Sequence[tuple[str, str]], now: int) -> list[Record | None]:
+    reads = [ReadRecord(collection, key, now=now) for collection, key in wanted]
+    read_records(connection, reads)
+    return [read.answer for read in reads]
 
 
 def read_records(connection: apsw.Connection, reads: Sequence[ReadRecord]) -> None:

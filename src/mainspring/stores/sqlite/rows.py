@@ -40,6 +40,9 @@ _attempt = msgspec.json.Decoder(Attempt)
 _shards = msgspec.json.Decoder(list[tuple[int, int, str]])
 _sizes = msgspec.json.Decoder(list[int])
 _instants = msgspec.json.Decoder(list[int | None])
+Place = tuple[int, str]
+"""The due instant of a row, and its uuid in hexadecimal, of whatever bytes it consists: in the same order as rows."""
+_first_places = msgspec.json.Decoder(list[list[Place]])
 _places = msgspec.json.Decoder(list[tuple[int, str, int, int]])
 _records = msgspec.json.Decoder(list[tuple[str, str, int, int | None]])
 _found = msgspec.json.Decoder(list[tuple[int, str | None, int, int | None]])
@@ -131,6 +134,11 @@ def shards_from(text: str) -> list[Shard]:
 
 def instants_from(text: str) -> list[int | None]:
     return _instants.decode(text)
+
+
+def first_places_from(text: str) -> list[list[Place]]:
+    """Of each shard."""
+    return _first_places.decode(text)
 
 
 def places_from(text: str) -> list[tuple[int, str, int, int]]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import apsw
 
 from mainspring.clock import wall_ms
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
+from mainspring.store import Begin, DuePage, Finish, ListPage, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.containment import contained
 from mainspring.stores.groups import GROUP_BYTES
 from mainspring.stores.plan import (
@@ -31,7 +31,7 @@ from mainspring.stores.plan import (
     Write,
     WriteRequest,
 )
-from mainspring.stores.sqlite import queries, schema
+from mainspring.stores.sqlite import forks, queries, schema
 from mainspring.stores.sqlite.checkpoint import LIMIT_PAGES, Checkpointer
 from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.sqlite.files import Files, open_files
@@ -74,20 +74,28 @@ def _reader(name: str, database: Database, files: Files) -> Worker[queries.Read[
 class SQLiteStore:
     """A `Store` in the file at `path`. Several processes may share the file, each with a store of its own."""
 
+    finishes_with_records: ClassVar = True
+
     def __init__(self, path: str, *, busy_ms: int = 2_000, wal_limit_pages: int = LIMIT_PAGES) -> None:
         self._database = Database(path, busy_ms)
         self._wal_limit_pages = wal_limit_pages
         self._threads: _Threads | None = None
 
     async def open(self) -> None:
-        await self.migrate()
-        files = await asyncio.to_thread(open_files, self._database)
-        self._threads = _Threads(self._database, files, wal_limit_pages=self._wal_limit_pages)
+        forks.opened(self._database.path)
+        try:
+            await asyncio.to_thread(self._with_schema, schema.migrate, leave_wal=True)
+            files = await asyncio.to_thread(open_files, self._database)
+            self._threads = _Threads(self._database, files, wal_limit_pages=self._wal_limit_pages)
+        except BaseException:
+            forks.closed(self._database.path)
+            raise
 
     async def close(self) -> None:
         if self._threads is not None:
             await self._threads.close()
             self._threads = None
+            forks.closed(self._database.path)
 
     async def pending_migrations(self) -> list[str]:
         """The names of the migrations that the database lacks. Needs no open store."""
@@ -97,11 +105,16 @@ class SQLiteStore:
         """Apply what is pending and name it. Needs no open store."""
         return await asyncio.to_thread(self._with_schema, schema.migrate)
 
-    def _with_schema(self, act: Callable[[apsw.Connection], list[schema.Migration]]) -> list[str]:
+    def _with_schema(
+        self, act: Callable[[apsw.Connection], list[schema.Migration]], *, leave_wal: bool = False
+    ) -> list[str]:
+        """The last connection that is closed copies the WAL, which takes seconds if a killed process has left a long
+        one. A store that opens leaves it to its checkpointer."""
         self._database.create_file()
         with self._database.mapping_errors():
             connection = self._database.connect(cache_kib=queries.CACHE_KIB)
             try:
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, leave_wal)
                 return [f"{migration.number:04} {migration.name}" for migration in act(connection)]
             finally:
                 connection.close(True)
@@ -131,9 +144,7 @@ class SQLiteStore:
     async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
         return await self._read(partial(queries.damaged, keys=keys))
 
-    async def list_timers(
-        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
-    ) -> list[Timer]:
+    async def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> ListPage:
         query = partial(queries.list_timers, shards=shards, where=where, after=after, limit=limit)
         return await _answer_of(self._open_threads().lister, query)
 
@@ -189,6 +200,9 @@ class SQLiteStore:
         read = queries.ReadRecord(collection, key, now=now)
         await self._open_threads().reader.wait_for(read)
         return read.answer
+
+    async def get_records(self, wanted: Sequence[tuple[str, str]], *, now: int) -> list[Record | None]:
+        return await self._read(partial(queries.get_records, wanted=wanted, now=now))
 
     async def put_record(
         self,

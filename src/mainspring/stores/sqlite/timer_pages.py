@@ -54,6 +54,8 @@ def read_part(
             fits = within
         if fits < limit or len(sizes) < look:
             break
+    if not sizes:
+        return Part([], None, is_full=False)
     # Rows that were written meanwhile can only make it more or larger rows: the next page is right again.
     if sum(sizes) <= len(sizes) * _LARGE_BYTES:
         try:

@@ -17,11 +17,9 @@ from mainspring import crashpoint
 from mainspring.store import Verdict
 from mainspring.stores.plan import (
     Change,
-    DeleteRecord,
     NoticeWriters,
     Plan,
     PruneHistory,
-    PutRecord,
     Row,
     StoredRecord,
     Write,
@@ -153,7 +151,7 @@ def _change(connection: apsw.Connection, group: list[Change]) -> None:
     for request in group:
         plan.decide(request)
     _apply_timers(connection, plan)
-    _apply_records(connection, plan, group)
+    _apply_records(connection, plan)
     for request in group:
         if isinstance(request, PruneHistory):
             connection.execute(_DELETE_HISTORY, (request.victims,))
@@ -193,11 +191,10 @@ def _apply_timers(connection: apsw.Connection, plan: Plan) -> None:
     insert_rows(connection, "INSERT OR REPLACE INTO shards", list(owned))
 
 
-def _apply_records(connection: apsw.Connection, plan: Plan, group: list[Change]) -> None:
+def _apply_records(connection: apsw.Connection, plan: Plan) -> None:
     if removed := plan.removed_records():
         connection.execute(_DELETE_RECORDS, (json_text(removed),))
     if plan.records:
         # The earliest `now` of the group, so that nothing is purged that one of its callers has seen alive.
-        now = min(request.now for request in group if isinstance(request, PutRecord | DeleteRecord))
-        connection.execute(_PURGE_RECORDS, (now, PURGE_LIMIT))
+        connection.execute(_PURGE_RECORDS, (min(plan.records_as_of), PURGE_LIMIT))
     insert_rows(connection, "INSERT OR REPLACE INTO records", plan.written_records())

@@ -18,8 +18,9 @@ OFFER_US: Final = 30_000_000
 
 
 def once(history: History) -> Iterator[Finding]:
-    """P. In each life of a reqId, at most one call reaches its target; once it has ended, everybody is told the same
-    end for ever; a result that somebody waits for is taken, or still offered, or given up with a reason.
+    """P. In each life of a reqId, at most one call reaches its target, and whoever is told that it was accepted has
+    asked for that one; once it has ended, everybody is told the same end for ever; a result that somebody waits for is
+    taken, or still offered, or given up with a reason.
 
     A reqId has another life when it is asked for again after its record has expired.
     """
@@ -35,6 +36,7 @@ def once(history: History) -> Iterator[Finding]:
             if number >= lives:
                 told = f"in {lives} life" if lives == 1 else f"in {lives} lives"
                 yield Finding(req_id, f"call {number + 1} reached {call.event.host} {told}", call.place)
+        yield from _mistaken(req_id, asked.get(req_id, ()))
         yield from _ends(history, req_id, asked.get(req_id, ()), are_known=len(begun) <= 1)
     yield from _not_offered(history)
 
@@ -97,6 +99,20 @@ def _begun(history: History, req_id: str, operations: Sequence[Operation]) -> li
             begun.append(create.place)
             until = max(create.invoke.at, until) + kept
     return begun
+
+
+def _mistaken(req_id: str, operations: Sequence[Operation]) -> Iterator[Finding]:
+    """Creates that were accepted as one, and asked for calls to different hosts."""
+    hosts: dict[str, str | None] = {}
+    for operation in operations:
+        if operation.verb != "create" or not operation.is_ok:
+            continue
+        for item in operation.asked(req_id):
+            for view in operation.views:
+                host = hosts.setdefault(view.delivery_id, item.host)
+                if item.host != host:
+                    told = f"{operation} asked for a call to {item.host} and was told of one to {host}"
+                    yield Finding(req_id, told, operation.answered)
 
 
 def _ends(history: History, req_id: str, operations: Sequence[Operation], *, are_known: bool) -> Iterator[Finding]:

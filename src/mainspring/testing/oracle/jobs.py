@@ -19,7 +19,7 @@ from mainspring.jobs.ledger import collection_of, key_of, split_id
 from mainspring.jobs.messages import RunView
 from mainspring.testing.oracle.history import NEVER, Finding, History, Operation
 from mainspring.testing.oracle.instants import instants_between, matcher
-from mainspring.testing.oracle.journal import Call, JobTerms, Left
+from mainspring.testing.oracle.journal import Call, Commit, JobTerms, Left
 from mainspring.testing.oracle.reigns import DEFINES, NOTICED_MS, REGISTRY, Reign, asked_for, committed
 from mainspring.testing.oracle.runs import FINAL, MADE, RECEIVED, SKIPS, Arrival, Watched, span
 from mainspring.wire.instants import to_ms
@@ -34,8 +34,13 @@ CAUSES: Final = {
     "changed": DEFINES,
     "deleted": frozenset({"delete", "foreign-write"}),
     "broken": frozenset({"foreign-write"}),
+    "run-elsewhere": frozenset({"foreign-write"}),
 }
 """What somebody must have requested for a reason to be true."""
+ASKED_FOR: Final = frozenset({"backfill", "rerun"})
+"""Kinds of runs that are put on record before their rows, by a request that may fail in between."""
+PUBLISHED_MS: Final = 20_000
+"""How long after its instant a run must be the `lastRun` of its job, if nothing holds that up."""
 
 
 def accounted(history: History) -> Iterator[Finding]:
@@ -48,7 +53,11 @@ def accounted(history: History) -> Iterator[Finding]:
     |                                      | that caught up, it took longer than there is between the two        |
     | missed, superseded, outside-window   | the policy has it, and a fault can have held runs up; missed    |
     |                                      | also if somebody paused before it was made up for                   |
-    | paused; changed; deleted; broken     | somebody paused; changed or re-created; deleted; wrote past the API |
+    | paused; changed; deleted; broken;    | somebody paused; changed or re-created; deleted; wrote past the API |
+    | run-elsewhere                        |                                                                     |
+
+    What instances write as the `lastRun` of a record was run, and is later than what was there; and the newest run is
+    there, if nothing has held that up.
     """
     left = history.left
     if left is None or not left.jobs or history.steps():
@@ -96,6 +105,7 @@ class _Job:
         yield from self._unfinished()
         yield from self._holes_and_doubles()
         yield from self._strays()
+        yield from self._published()
         for run in self.runs:
             if run.state in ("skipped", "cancelled") and (objection := self._objection(run)):
                 yield f"{run.launch_id} is {run.state} ({run.reason or 'without a reason'}): {objection}"
@@ -287,6 +297,36 @@ class _Job:
             if not any(self._allows(terms, instant) for terms in definitions):
                 yield f"{run.launch_id} is for no instant of its calendar"
 
+    # --- the last run ----------------------------------------------------------------------------------------
+
+    def _published(self) -> Iterator[str]:
+        run_at = {to_ms(run.scheduled_at) for run in self._by_calendar if run.state != "skipped"}
+        present: int | None = None
+        last: Commit | None = None
+        for _, commit in (each for each in self.history.commits if each.event.id == REGISTRY + self.name):
+            told, last = commit.last_run_ms, commit
+            if commit.node and commit.verb == "put" and told is not None and told != present:
+                if present is not None and told < present:
+                    yield f"lastRun went back from {present} to {told}"
+                if told not in run_at:
+                    yield f"lastRun is {told}, which was not run"
+            present = told
+        newest = 0 if last is None or last.job is None or not self.left.alive else self._newest(last)
+        if newest > (present or 0):
+            yield f"lastRun is {present}, although {newest} was run"
+
+    def _newest(self, last: Commit) -> int:
+        """The newest run that must be on record in the job itself, as of its last commit."""
+        assert last.job is not None, "Expected the record of a job"
+        for run in sorted(self._by_calendar, key=lambda each: each.scheduled_at, reverse=True):
+            instant = to_ms(run.scheduled_at)
+            at = self.history.at_of(instant)
+            if instant <= last.job.created_ms or (not last.node and at <= last.at):
+                return 0
+            if run.state in MADE and at + PUBLISHED_MS * 1000 < self.left.at:
+                return 0 if self._held_up(at - AHEAD_MS * 1000, at + PUBLISHED_MS * 1000) else instant
+        return 0
+
     # --- runs and reasons -------------------------------------------------------------------------------
 
     def _shared(self) -> Iterator[str]:
@@ -300,7 +340,7 @@ class _Job:
         for run in self.runs if self.left.alive else ():
             planned = max(to_ms(run.scheduled_at), to_ms(run.planned_at))
             over_at = max(self.history.at_of(planned), since) + OVER_MS * 1000 + self.history.lease_us
-            if run.kind == "backfill" and not all(o.is_ok for o in self.operations if o.verb == "backfill"):
+            if run.kind in ASKED_FOR and not all(o.is_ok for o in self.operations if o.verb == run.kind):
                 continue  # it may have been cut short: asking again completes it
             if run.state == "planned" and not run.attempts and self._is_left_over(run):
                 continue
@@ -389,7 +429,8 @@ class _Job:
         if not is_paused and not any(run.reason in SKIPS[terms.catchup] for terms in definitions):
             return f"not by its policy ({', '.join(sorted({terms.catchup for terms in definitions}))})"
         since = self.history.at_of(first) - (AHEAD_MS + NOTICED_MS) * 1000
-        if self._is_fast and not self._held_up(since, self.history.at_of(judged)):
+        is_left_behind = self._asked(CAUSES["run-elsewhere"], judged)  # by a program that had run it until then
+        if self._is_fast and not is_left_behind and not self._held_up(since, self.history.at_of(judged)):
             return "somebody could have run it"
         if run.reason == "outside-window":
             windows = [terms.window_ms for terms in definitions if run.reason in SKIPS[terms.catchup]]

@@ -85,8 +85,8 @@ class Invoke(Event, frozen=True, kw_only=True):
 
     Verbs of timers: create, create-batch, update, delete, run-now, park, resume, get, list, bulk-delete, bulk-park,
     bulk-resume, transaction (a create committed by a foreign transaction). Of jobs: create, update, delete, pause,
-    resume, trigger, backfill, cancel, get, foreign-write. Of fetches: create, cancel, wait, get. Of idempotency: call,
-    forget. Of locks: acquire, release.
+    resume, trigger, backfill, rerun, cancel, get, foreign-write. Of fetches: create, cancel, wait, get. Of idempotency:
+    call, forget. Of locks: acquire, release.
     """
 
     op: str
@@ -260,6 +260,8 @@ class Commit(Event, frozen=True, kw_only=True):
     """claim, release: the owner after."""
     job: JobTerms | None = None
     """put: the definition of a job as it was written; None: another record, or one that nobody understands."""
+    last_run_ms: int | None = None
+    """put: the `lastRun` in the record of a job, if it has one."""
 
 
 class Fault(Event, frozen=True, kw_only=True):

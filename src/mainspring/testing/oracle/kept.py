@@ -14,7 +14,8 @@ def kept(history: History) -> Iterator[Finding]:
 
     With commits: each acknowledged write has its commit between question and answer; each commit that ends a D does so
     for a client who may have asked for it, or for the attempt of that very D; what is recorded as done was accepted;
-    what the commits leave is what is in the store.
+    what the commits leave is what is in the store. Where a namespace gets more shards, an id may be created in two of
+    them at the same time: the one in the older may then be removed.
 
     Without: an id has one row at a time and a D never comes back, so each D lives once and without a break. An
     operation *may* have ended D unless it was answered before D was asked for, or removed another D by its own words;
@@ -64,8 +65,13 @@ def _is_written(history: History, operation: Operation, view: View) -> bool:
 
 def _unasked(history: History) -> Iterator[Finding]:
     for id, commits in history.rows.items():
+        present: set[int] = set()
         for place, commit in commits:
             before = commit.delivery_before
+            if commit.shard is not None and commit.after is not None:
+                (present.add if commit.after else present.discard)(commit.shard)
+                if not commit.after and any(newer > commit.shard for newer in present):
+                    continue  # created twice at the same time, and that one counts
             if commit.verb != "write" or not before or (commit.after and commit.delivery_id == before):
                 continue
             removes = commit.after == 0

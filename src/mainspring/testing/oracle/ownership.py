@@ -42,11 +42,11 @@ def _fences(history: History) -> Iterator[Finding]:
 
 
 def _versions(history: History) -> Iterator[Finding]:
-    present: dict[tuple[str, str], int] = {}
+    present: dict[tuple[str, str, int | None], int] = {}
     for place, commit in history.commits:
         if commit.verb not in ("write", "begin", "finish") or commit.before is None or commit.after is None:
             continue
-        key = (commit.service, commit.id)
+        key = (commit.service, commit.id, commit.shard)
         known = present.get(key, commit.before)
         grows = commit.after in (0, commit.before + 1) or (commit.before == 0 and commit.after > 0)
         if commit.before != known or not grows:

@@ -30,12 +30,15 @@ class Reign:
 
 
 def committed(history: History, name: str) -> Iterator[Reign]:
-    """What the registry held. A change counts from the instant that it gives itself, which is before its commit."""
+    """What the registry held. A change counts from the instant that it gives itself, which is before its commit. What
+    leaves the terms as they are (`lastRun`) is no change."""
     commits = [commit for commit in history.commits if commit.event.id == REGISTRY + name]
     present = Reign(-NEVER, NEVER, None)
     for _, commit in commits:
         terms = commit.job
         is_foreign = not commit.node
+        if terms is not None and terms == present.terms and not is_foreign:
+            continue
         said = history.at_of(terms.updated_ms) if terms and terms.updated_ms and not is_foreign else commit.at
         noticed = commit.at + (NOTICED_MS * 1000 + history.lease_us if is_foreign else 0)
         yield replace(present, until=noticed, is_deleted=commit.verb == "forget")

@@ -9,12 +9,13 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.fetches.record import NAMESPACE as FETCHES
+from mainspring.jobs.foreign import read_last_run, split
 from mainspring.jobs.record import Job, Routing
 from mainspring.jobs.registry import JOBS, read
 from mainspring.jobs.rows import CLOCKS, RUNS
 from mainspring.kernel.ownership import INSTANCES
 from mainspring.model import FOREVER, Record, Shard, State, Timer
-from mainspring.store import Begin, Finish, Put, Remove, Verdict
+from mainspring.store import Begin, Finish, Put, RecordPut, Remove, Verdict
 from mainspring.stores.plan import (
     Batch,
     BeginAttempts,
@@ -96,7 +97,10 @@ class Commits:
                 yield from map(self._begin, _applied(request))
             case FinishAttempts():
                 self._count("finish", request)
-                yield from map(self._finish, _applied(request))
+                for finish in _applied(request):
+                    if finish.record is not None:
+                        yield self._put(finish.record)
+                    yield self._finish(finish)
             case ClaimShards():
                 yield from map(self._claim, _applied(request))
             case ReleaseShards():
@@ -136,9 +140,18 @@ class Commits:
         if isinstance(request, DeleteRecord):
             return told
         if request.key[0] != INSTANCES:
-            job = terms_of(request.record) if request.key[0] == JOBS else None
-            return replace(told, verb="put", before=request.expect, after=request.record.version, job=job)
+            told = replace(told, verb="put", before=request.expect, after=request.record.version)
+            if request.key[0] != JOBS:
+                return told
+            return replace(
+                told, job=terms_of(request.record), last_run_ms=read_last_run(split(request.record.value)[1])
+            )
         return replace(told, verb="renew", id=request.key[1], after=request.record.version, asked_at=self._asked_at)
+
+    def _put(self, put: RecordPut) -> Commit:
+        record = f"{put.collection}/{put.key}"
+        after = put.expect + 1
+        return Commit(at=self._at, node=self._node, verb="put", id=record, before=put.expect, after=after)
 
     def _write(self, change: Put | Remove) -> Commit:
         before = self._before(change)

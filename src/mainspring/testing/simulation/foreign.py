@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Final
+
+from msgspec.structs import replace
 
 from mainspring.model import Namespace
 from mainspring.store import Put, first_version
@@ -32,7 +35,7 @@ class ForeignPrograms:
         self,
         loop: SimulatedLoop,
         database: Database,
-        namespace: Namespace,
+        namespace: Callable[[], Namespace],
         *,
         randomness: random.Random,
         journal: list[AnyEvent],
@@ -45,7 +48,10 @@ class ForeignPrograms:
 
     async def create(self, name: str, operation: Operation, request: CreateTimer) -> TimerView:
         """The row is held from the beginning of the transaction, and written when it commits."""
-        key = self._namespace.key_of(request.timer_id)
+        namespace = self._namespace()
+        keys = namespace.keys_of(request.timer_id)
+        found = [row.key for row in self._database.tables.get(keys) if row is not None]
+        key = found[0] if found else namespace.new_key_of(request.timer_id, self._database.now_ms())
         if operation.hold:
             now = self._loop.now_us
             until = now + operation.hold * 1000
@@ -56,12 +62,13 @@ class ForeignPrograms:
                 await asyncio.sleep(operation.hold / 1000)
         fresh = record.created(
             request,
-            self._namespace,
+            namespace,
             now=self._database.now_ms(),
             version=first_version(self._random),
             delivery_id=f"msg_{self._random.getrandbits(128):032x}",
             max_payload=MAX_PAYLOAD,
         )
+        fresh = replace(fresh, shard_id=key.shard_id, uuid=key.uuid)
         [present] = self._database.tables.get([key])
         timer = fresh if present is None else record.recreated(fresh, present)
         write = Write([Put(timer, present.version if present is not None else 0)])

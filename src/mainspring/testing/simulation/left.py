@@ -62,7 +62,8 @@ def row_of(timer: Timer) -> Row:
 def entries_of(tables: Tables, namespace: Namespace, ids: Iterable[str]) -> Iterator[Entry]:
     """The history of these timers, oldest first."""
     for id in ids:
-        for attempt in reversed(tables.history(namespace.key_of(id), limit=1_000_000)):
+        attempts = [one for key in namespace.keys_of(id) for one in tables.history(key, limit=1_000_000)]
+        for attempt in sorted(attempts, key=lambda one: (one.started_at, one.attempt)):
             yield Entry(
                 id=id,
                 delivery_id=attempt.delivery_id,

@@ -27,7 +27,7 @@ from mainspring.testing.simulation.desks import Answer
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
 from mainspring.testing.simulation.plan import World
-from mainspring.testing.simulation.store import NoticingStore, SimulatedStore
+from mainspring.testing.simulation.store import DistantStore, NoticingStore, SimulatedStore
 from mainspring.testing.simulation.wire import PEERS, Respond, Wire
 
 TOKEN: Final = "simulated-token-of-every-instance"  # noqa: S105  (opens nothing but a simulation)
@@ -97,7 +97,7 @@ class Node(Inhabitant):
         self._ended = ended
         self._app: AsgiApp | None = None
         self._stop: asyncio.Event | None = None
-        store: type[SimulatedStore] = NoticingStore if world.notices else SimulatedStore
+        store: type[SimulatedStore] = NoticingStore if world.notices else DistantStore
         self._store: Store = store(database, self)
         clock = SimulatedClock(loop, skew_ms=world.starts_ms + skew_ms)
         self._clocks.append(clock)

@@ -21,7 +21,12 @@ MANY: Final = 100
 
 class Observer:
     def __init__(
-        self, world: World, nodes: Mapping[str, Inhabitant], namespace: Namespace, *, sometimes: Callable[[str], None]
+        self,
+        world: World,
+        nodes: Mapping[str, Inhabitant],
+        namespace: Callable[[], Namespace],
+        *,
+        sometimes: Callable[[str], None],
     ) -> None:
         """`nodes` are all processes there ever were, by name."""
         self._world = world
@@ -39,9 +44,9 @@ class Observer:
             if ownership is not None and ownership.fences and not ownership.valid():
                 self._sometimes("lease lapsed here, yet kept")
         elif commit.verb == "write" and commit.service == "timers" and commit.after:
-            uuid = self._namespace.key_of(commit.id).uuid
-            for node in self._nodes.values():
-                self._find_older(node, uuid, commit.delivery_id)
+            for key in self._namespace().keys_of(commit.id):
+                for node in self._nodes.values():
+                    self._find_older(node, key.uuid, commit.delivery_id)
 
     def _find_older(self, node: Inhabitant, uuid: str, delivery_id: str) -> None:
         """Does this instance still have another delivery in hand of a row that was just written?"""
@@ -108,7 +113,7 @@ class Observer:
             "host": world.host_limit,
             "fetches to a host": max(1, min(world.host_limit, (world.fetch_limit + 1) // 2)),
             "lanes": world.window_limit,
-            "unsent": max(FEW, world.window_limit) + self._namespace.shard_count,
+            "unsent": max(FEW, world.window_limit) + len(self._namespace().shards),
             "changed": world.window_limit,
             "addresses": len(world.destinations),
             "gone": sum(destination.kind == "gone" for destination in world.destinations),

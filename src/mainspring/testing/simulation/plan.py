@@ -112,6 +112,8 @@ class World(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     starts_ms: Natural = 0
     """How long after `EPOCH_MS` the run begins: for example, shortly before clocks change."""
     shards: Count = 1
+    more_shards: Natural = 0
+    """How many the namespace gets in addition, at an instant in the middle of what users do. 0: it keeps those."""
     window_limit: Count = 8192
     window_bytes: Count = 16_777_216
     in_flight_limit: Count = 1024

@@ -11,9 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from mainspring import crashpoint
 from mainspring.kernel.ownership import Lease
-from mainspring.model import State, Timer
+from mainspring.model import Namespace, State, Timer
+from mainspring.namespaces.service import DEFAULT, NAMESPACES
 from mainspring.store import START, TimerFilter
 from mainspring.testing.oracle.history import Violation
 from mainspring.testing.oracle.journal import AnyEvent, Fault, Left, Owner, Reached
@@ -55,7 +58,7 @@ class Run:
         self._context = context_of(Process("fate"))
         self._tables: Tables = SQLiteTables() if world.sqlite else Tables()
         dice = Dice(draws, FOREIGN)
-        self._namespace = first_namespace(self._tables, world, dice)
+        self._first_namespace = first_namespace(self._tables, world, dice)
         self.nodes: dict[str, Inhabitant] = {}
         self._observer = Observer(world, self.nodes, self._namespace, sometimes=self.sometimes)
         self.database = Database(
@@ -97,6 +100,14 @@ class Run:
         self.healed_at = 0
         self._is_over = False
 
+    def _namespace(self) -> Namespace:
+        """As the database has it."""
+        if not self._world.more_shards:
+            return self._first_namespace
+        record = self._tables.get_record(NAMESPACES, DEFAULT, now=0)
+        assert record is not None
+        return msgspec.json.decode(record.value, type=Namespace)
+
     def sometimes(self, what: str) -> None:
         if what not in self.reached:
             self.reached[what] = None
@@ -133,6 +144,9 @@ class Run:
     def _begin(self) -> None:
         """Let the users act."""
         self._users.start(self._plan.operations)
+        if self._world.more_shards:
+            shards = self._world.shards + self._world.more_shards
+            self._context.run(self._loop.create_task, self._users.reshard(shards))
 
     async def _done(self) -> None:
         await self._users.done()
@@ -160,7 +174,7 @@ class Run:
                 return
 
     def _rows(self) -> list[Timer]:
-        return self._tables.list_timers(self._namespace.shards, TimerFilter(), after=START, limit=1_000_000)
+        return self._tables.list_timers(self._namespace().shards, TimerFilter(), after=START, limit=1_000_000).timers
 
     def _is_owed(self, row: Timer) -> bool:
         return row.state is not State.PARKED and row.due_at <= self.database.now_ms() + HORIZON_MS
@@ -368,7 +382,7 @@ class Run:
             if node.is_alive and index != world.left_cut and index < EXECUTORS
         )
         ids = {id: None for operation in self._plan.operations for id in operation.ids}
-        rows, entries = self._rows(), tuple(entries_of(self._tables, self._namespace, ids))
+        rows, entries = self._rows(), tuple(entries_of(self._tables, self._namespace(), ids))
         if any(entry.detail.startswith("This instance stopped") for entry in entries):
             self.sometimes("drain given up")
         return Left(
@@ -384,7 +398,7 @@ class Run:
 
     def _shards(self) -> Sequence[int]:
         """The shards that must have owners at the end."""
-        return self._namespace.shards
+        return self._namespace().shards
 
     def _owners(self, alive: tuple[str, ...]) -> Iterator[Owner]:
         for shard in self._tables.shards(self._shards()):

@@ -47,6 +47,26 @@ def _calm(world: World, *, instances: int, latency: int) -> World:
     )
 
 
+def more_shards(chance: Chance, plan: Plan) -> Plan:
+    """The namespace gets more shards, which takes a while: everything else happens so much later that new timers begin
+    to go there in the middle of it."""
+    later = chance.number("more shards: later", 3_000, 11_000)
+    return replace(
+        plan,
+        world=replace(plan.world, more_shards=chance.one("more shards", (1, 3, 16))),
+        operations=tuple(
+            replace(
+                operation,
+                at=operation.at + later,
+                instant=None if operation.instant is None else operation.instant + later,
+            )
+            for operation in plan.operations
+        ),
+        regimes=tuple(replace(regime, at=regime.at + later) for regime in plan.regimes),
+        blows=tuple(replace(blow, at=blow.at + later) for blow in plan.blows),
+    )
+
+
 # --- timers -----------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import apsw
 
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import DuePage, Position, TimerFilter
+from mainspring.store import DuePage, ListPage, Position, TimerFilter
 from mainspring.stores.plan import Change
 from mainspring.stores.sqlite import queries, schema
 from mainspring.stores.sqlite.connection import Database
@@ -42,7 +42,7 @@ class SQLiteTables(Tables):
     def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         return queries.get(self._connection, keys=keys)
 
-    def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> list[Timer]:
+    def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> ListPage:
         return queries.list_timers(self._connection, shards=shards, where=where, after=after, limit=limit)
 
     def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from mainspring.idempotency.entries import COLLECTION as KEYS
 from mainspring.kernel.ownership import INSTANCES
 from mainspring.locks import LOCKS
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import START, Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
+from mainspring.store import (
+    START,
+    Begin,
+    DuePage,
+    Finish,
+    ListPage,
+    Position,
+    Put,
+    Remove,
+    TimerFilter,
+    Verdict,
+    next_version,
+)
 from mainspring.stores.plan import (
     BeginAttempts,
     ClaimShards,
@@ -65,9 +77,7 @@ class SimulatedStore:
         """Nobody spoils a row here."""
         return [None for _ in keys]
 
-    async def list_timers(
-        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
-    ) -> list[Timer]:
+    async def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> ListPage:
         return await self._read(
             "list", lambda: self._tables.list_timers(shards, where, after=after, limit=limit), shards
         )
@@ -160,8 +170,31 @@ class LookingStore(SimulatedStore):
         return read()
 
 
+class DistantStore(SimulatedStore):
+    """A store like one on a database server: it reads many shards in one call."""
+
+    async def load_due_of(
+        self, places: Sequence[tuple[int, Position]], *, until: int, limit: int
+    ) -> list[DuePage | None]:
+        after = dict(places)
+
+        def read(shard_ids: Sequence[int]) -> list[DuePage | None]:
+            return [self._tables.load_due(each, until=until, after=after[each], limit=limit) for each in shard_ids]
+
+        return await self._database.per_shard(self._caller, "load_due", list(after), read, None)
+
+
 class NoticingStore(SimulatedStore):
-    """A store that also tells of foreign writers."""
+    """A store like an embedded one: it tells of foreign writers, writes records with the ends of attempts, and reads
+    many at once."""
+
+    finishes_with_records: ClassVar = True
+
+    async def get_records(self, wanted: Sequence[tuple[str, str]], *, now: int) -> list[Record | None]:
+        def read() -> list[Record | None]:
+            return [self._tables.get_record(collection, key, now=now) for collection, key in wanted]
+
+        return await self._read("get_record", read)
 
     async def foreign_writes(self) -> int:
         return await self._read("foreign_writes", lambda: self._database.foreign_writes(self._caller))

@@ -31,6 +31,8 @@ from mainspring.testing.simulation.plan import (
 
 STAGED: Final = 6
 """How many runs out of a hundred are scenes."""
+MORE_SHARDS: Final = 4
+"""In how many runs out of a hundred the namespace gets more shards."""
 STORE_VERBS: Final = ("begin", "finish", "write", "claim", "release", "renew", "load_due", "next_due", "shards", "get")
 KINDS: Final[tuple[DestinationKind, ...]] = ("slow", "silent", "refusing", "flapping", "gone", "busy", "cuts")
 REGIMES: Final[tuple[RegimeKind, ...]] = ("refuse", "lose", "hang", "late")
@@ -92,7 +94,8 @@ def draw_timers(chance: Chance, seed: int) -> Plan:
         regimes=draw_regimes(chance, world, end),
         blows=draw_blows(chance, world, end),
     )
-    return scenes.staged(chance, plan, scenes.TIMERS, percent=STAGED)
+    plan = scenes.staged(chance, plan, scenes.TIMERS, percent=STAGED)
+    return scenes.more_shards(chance, plan) if chance.percent("more shards", MORE_SHARDS) else plan
 
 
 # --- the world --------------------------------------------------------------------------------------------

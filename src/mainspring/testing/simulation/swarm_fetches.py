@@ -54,12 +54,18 @@ def _operations(chance: Chance, world: World) -> tuple[Operation, ...]:
     wanted = chance.one("results wanted", (0, 60, 100))
     pauses = chance.one("pauses", ((0, 10, 1000), (0, 0, 10), (10,), (0, 10, 50, 1000)))
     made: list[Operation] = []
+    first: dict[str, Operation] = {}
+    """What was asked for under each id before, in the order of drawing."""
     for client in range(clients):
         at = OPENING + chance.number("first", 0, 500)
         for _ in range(each):
             at += chance.one("pause", pauses)
             verb = chance.weighted("which verb", weights)
-            made.append(_operation(chance, world, verb, client=client, at=at, pool=pool, wanted=wanted))
+            drawn = _operation(chance, world, verb, client=client, at=at, pool=pool, wanted=wanted)
+            before = first.setdefault(drawn.ids[0], drawn)
+            if not chance.percent("another request", 10):
+                drawn = replace(drawn, destination=before.destination, origin=before.origin, method=before.method)
+            made.append(drawn)
     return tuple(sorted(made, key=lambda operation: (operation.at, operation.client)))
 
 

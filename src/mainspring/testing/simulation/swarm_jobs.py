@@ -102,7 +102,7 @@ def _operation(
     operation = Operation(
         client=client,
         at=at,
-        verb="create" if verb == "recreate" else verb,
+        verb=_asked(chance, verb),
         ids=(name,),
         node=chance.number("which instance", 0, world.instances - 1),
         timeout=chance.one("timeout", (10_000, 100, 1000, 3000)),
@@ -112,13 +112,25 @@ def _operation(
         policy=chance.number("policy", 0, len(world.policies) - 1),
         call_timeout=chance.one("call timeout", (1000, 2000, 5000)),
         delay=chance.number("since", 1_000, 60_000) if verb == "backfill" else None,
-        label=chance.one("how", ("", "keeps")) if verb == "foreign-write" else "",
+        label=_how(chance) if verb == "foreign-write" else "",
         job=latest[name] if defines and not (verb == "foreign-write" and chance.percent("nonsense", 30)) else None,
     )
     if verb != "recreate":
         return [operation]
     gone = Operation(client=client, at=at, verb="delete", ids=(name,), node=operation.node, timeout=operation.timeout)
     return [gone, replace(operation, at=at + chance.number("recreated after", 0, 50))]
+
+
+def _asked(chance: Chance, verb: str) -> str:
+    if verb == "backfill" and chance.percent("rerun instead", 40):
+        return "rerun"
+    return "create" if verb == "recreate" else verb
+
+
+def _how(chance: Chance) -> str:
+    """How another program writes: everything anew, or what is there with a change; or it has run the job itself."""
+    how = chance.one("how", ("", "keeps"))
+    return "ran" if chance.percent("has run it", 30) else how
 
 
 def _terms(chance: Chance, world: World, at: int) -> JobTerms:

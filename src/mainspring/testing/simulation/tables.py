@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from mainspring.delivery.signatures import new_secret
 from mainspring.model import FOREVER, Attempt, Namespace, Record, Shard, State, Timer, TimerKey, to_json
 from mainspring.namespaces.service import DEFAULT, NAMESPACES, SEQUENCES, SHARDS
-from mainspring.store import DuePage, Position, TimerFilter
-from mainspring.stores.pages import filling, fitting, weight_of
+from mainspring.store import DuePage, ListPage, Position, TimerFilter, look_rows
+from mainspring.stores.pages import PageBuilder, Part, filling, fitting, weight_of
 from mainspring.stores.plan import Change, Plan, PruneHistory, PutRecord, Row, StoredRecord
 from mainspring.testing.simulation.clock import EPOCH_MS
 from mainspring.testing.simulation.plan import World
@@ -100,15 +100,22 @@ class Tables:
     def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         return [self._timers.get((key.shard_id, key.uuid)) for key in keys]
 
-    def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> list[Timer]:
-        behind = (self._behind(shard_id, after) for shard_id in dict.fromkeys(shards))
-        timers = (self._timers[shard_id, position.uuid] for position, shard_id in merge(*behind))
-        page = list(islice((timer for timer in timers if where.matches(timer)), limit))
-        return page[: fitting(map(weight_of, page))]
+    def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> ListPage:
+        if limit <= 0:
+            return ListPage([], None)
+        start, end = where.part_after(after)
+        parts = [self._part(shard_id, start, end) for shard_id in dict.fromkeys(shards)]
+        look = look_rows(1) if where.is_selective else limit
+        looked = list(islice(merge(*parts), look))
+        page = PageBuilder(limit, looked[-1][0] if len(looked) == look else None)
+        timers = [self._timers[shard_id, position.uuid] for position, shard_id in looked]
+        page.add(Part([timer for timer in timers if where.matches(timer)], None, is_full=False))
+        return page.page
 
-    def _behind(self, shard_id: int, after: Position) -> Iterator[tuple[Position, int]]:
+    def _part(self, shard_id: int, start: Position, end: Position) -> Iterator[tuple[Position, int]]:
         due = self._due.get(shard_id, [])
-        return ((position, shard_id) for position in islice(due, bisect_right(due, after), None))
+        places = range(bisect_right(due, start), bisect_right(due, end))
+        return ((due[place], shard_id) for place in places)
 
     def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
         due = self._due.get(shard_id, [])
@@ -165,6 +172,7 @@ def first_namespace(tables: Tables, world: World, randomness: random.Random) -> 
         created_at=EPOCH_MS,
         updated_at=EPOCH_MS,
         secrets=(new_secret(randomness.randbytes(32)),),
+        grouped=True,
     )
     found = {(NAMESPACES, DEFAULT): to_json(namespace), (SEQUENCES, SHARDS): str(world.shards).encode()}
     tables.work([PutRecord(key, Record(key[1], value, 1), expect=0, now=EPOCH_MS) for key, value in found.items()])

@@ -35,7 +35,7 @@ class Foreigner:
     def __init__(self, store_url: str, write: Callable[[AnyEvent], None]) -> None:
         self._url = store_url
         self._write = write
-        self._writer = TimerWriter("default")
+        self._writer = TimerWriter(namespace="default")
 
     async def __call__(self, name: str, operation: Operation, request: CreateTimer) -> TimerView:
         hold_ms = operation.hold
@@ -61,17 +61,17 @@ class Foreigner:
 
     async def _create(self, connection: Any, request: CreateTimer) -> TimerView:
         execute_at = None if request.execute_at is UNSET else to_instant(to_ms(request.execute_at))
-        in_seconds = None if request.delay_seconds is UNSET else request.delay_seconds
+        delay_seconds = None if request.delay_seconds is UNSET else request.delay_seconds
         return await self._writer.acreate(
             connection,
             request.timer_id,
-            url=request.callback_url,
-            at=execute_at,
-            in_seconds=in_seconds,
+            callback_url=request.callback_url,
+            execute_at=execute_at,
+            delay_seconds=delay_seconds,
             payload=request.payload,
             labels=request.labels,
             retry_policy=request.retry_policy,
-            timeout_seconds=request.callback_timeout_seconds,
+            callback_timeout_seconds=request.callback_timeout_seconds,
             delivery=request.delivery,
         )
 

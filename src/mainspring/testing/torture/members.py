@@ -157,12 +157,12 @@ class Member:
         )
 
     async def heal(self) -> None:
-        """Whatever was planned for it no longer happens."""
+        """Whatever was planned for it no longer happens, and a server that was told to end has its successor."""
         self.arms = False
         self.process.send(signal.SIGCONT)
         if self._point:
             self.kill()
-        while self.process.exit_code is not None or self._point or not self.process.url:  # noqa: ASYNC110
+        while self._expected or self.process.exit_code is not None or self._point or not self.process.url:  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
 
     async def close(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -132,7 +132,7 @@ class FetchUsers(Clients):
         return tuple(self._fetched(fetch, row) for fetch, row in self._fetches())
 
     @property
-    def shards(self) -> range:
+    def shards(self) -> Sequence[int]:
         namespace = self._namespace()
         return namespace.shards if namespace is not None else range(0)
 

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.client import AsyncClient
+from mainspring.client._async.jobs import AsyncJobs
 from mainspring.errors import MainspringError
 from mainspring.jobs.ledger import Ledger
 from mainspring.jobs.messages import ListRuns, RunView
@@ -92,8 +93,8 @@ class JobUsers(Clients):
                 await jobs.pause(id)
             case "resume":
                 await jobs.resume(id)
-            case "trigger":
-                return (_view(await jobs.trigger(id)),), None
+            case "trigger" | "rerun":
+                return await self._run(jobs, id, again=operation.verb == "rerun")
             case "backfill":
                 now = self._wall_ms()
                 since = to_instant(now - (operation.delay or 1000))
@@ -105,6 +106,13 @@ class JobUsers(Clients):
             case verb:
                 raise AssertionError(verb)
         return (View(id=id),), None
+
+    async def _run(self, jobs: AsyncJobs, name: str, *, again: bool) -> Told:
+        """Run a job now, or the newest run again that did not succeed."""
+        if not again:
+            return (_view(await jobs.trigger(name)),), None
+        page = await jobs.runs(name, states=("failed", "unknown", "cancelled"), limit=1)
+        return tuple([_view(await jobs.rerun(run.launch_id)) for run in page.runs]), None
 
     def _fields(self, operation: Operation, terms: JobTerms) -> Any:
         return {
@@ -134,15 +142,18 @@ class JobUsers(Clients):
     # --- another program --------------------------------------------------------------------------------------
 
     def _write(self, name: str, operation: Operation, terms: JobTerms | None) -> None:
-        """Put a definition into the registry: a new one, or what is there with another calendar; or nonsense."""
+        """Put a definition into the registry: a new one, or what is there with another calendar, which may say that the
+        job was run just now; or nonsense."""
         [id] = operation.ids
         now = self._wall_ms()
         present = self._database.tables.get_record(JOBS, id, now=now)
         value = NONSENSE
         if terms is not None:
-            document = _document(present) if operation.label == "keeps" and present is not None else {}
+            document = _document(present) if operation.label and present is not None else {}
             for field, given in self._fields(operation, terms).items():
                 document[_camel(field)] = to_ms(given) if isinstance(given, datetime) else given
+            if operation.label == "ran":
+                document["lastRun"] = now
             value = msgspec.json.encode({**document, "schedule": terms.schedule})
         version = 0 if present is None else present.version
         put = PutRecord((JOBS, id), Record(id, value, version + 1, None), expect=version, now=now)

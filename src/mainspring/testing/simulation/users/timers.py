@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +15,7 @@ from mainspring.client._async.timers import AsyncTimers
 from mainspring.client.arguments import to_payload
 from mainspring.errors import MainspringError
 from mainspring.model import Delivery, State
+from mainspring.namespaces.service import DEFAULT
 from mainspring.testing.oracle.journal import AnyEvent, Asked, Fail, Info, Invoke, Ok, View
 from mainspring.testing.simulation.clock import EPOCH_MS
 from mainspring.testing.simulation.desks import Payload
@@ -24,6 +27,8 @@ from mainspring.testing.simulation.wire import Wire
 from mainspring.timers.messages import CreateTimer, TimerView
 from mainspring.wire.instants import to_instant, to_ms
 
+RESHARD_SECONDS: Final = 1.0
+RESHARD_TURNS: Final = 100
 READS: Final = frozenset({"get", "list"})
 Foreign = Callable[[str, Operation, CreateTimer], Awaitable[TimerView]]
 
@@ -240,6 +245,16 @@ class TimerUsers(Clients):
     async def _carry_out(self, name: str, operation: Operation) -> None:
         await self._asking.carry_out(name, operation)
 
+    async def reshard(self, shard_count: int) -> None:
+        """Ask one instance after the other until the namespace has so many shards."""
+        for turn in range(RESHARD_TURNS):
+            await asyncio.sleep(RESHARD_SECONDS)
+            node = self._address(turn % self._world.instances)
+            client = self._client(f"reshard-{turn}", Operation(client=99, at=0, verb="reshard"), node)
+            with suppress(MainspringError):
+                await client.namespaces.reshard(DEFAULT, shard_count=shard_count)
+                return
+
 
 def _moves(operation: Operation) -> bool:
     return operation.delay is None or operation.delay < 3_600_000
@@ -250,7 +265,7 @@ def _states(operation: Operation) -> tuple[State, ...]:
 
 
 def _view_of(timer: TimerView) -> View:
-    payload = msgspec.json.decode(timer.payload, type=Payload | None)
+    payload = msgspec.json.decode(timer.payload_json, type=Payload | None)
     return View(
         id=timer.timer_id,
         delivery_id=timer.delivery_id,
