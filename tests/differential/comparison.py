@@ -71,7 +71,7 @@ async def compare(
     """`store_urls` of empty stores, by name; the first is what the others are compared with."""
     dice = random.Random(f"{seed}/time")
     report = Report()
-    async with _hosts() as (hosts, later), AsyncExitStack() as stack:
+    async with receivers() as (hosts, later), AsyncExitStack() as stack:
         twins = [await stack.enter_async_context(twin(name, url, hosts.good)) for name, url in store_urls.items()]
         now = BEGINNING_MS
         asking = Asking(seed, hosts, lambda: now)
@@ -107,7 +107,7 @@ def _opening() -> list[Request]:
 
 
 @asynccontextmanager
-async def _hosts() -> AsyncIterator[tuple[Hosts, Callable[[int], None]]]:
+async def receivers() -> AsyncIterator[tuple[Hosts, Callable[[int], None]]]:
     """Receivers, and how one of them is told the instant that it asks for."""
     async with TargetServer(host="127.0.9.1") as good, TargetServer(host="127.0.9.2") as gone:
         good.script("/no", Answer(body=b'{"ok":false}'))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,9 @@ from typing import Any
 import pytest
 
 from mainspring.api.app import all_routes
-from tests.differential.comparison import compare
+from tests.differential.comparison import compare, receivers
 from tests.differential.questions import Request
-from tests.differential.twin import Twin
+from tests.differential.twin import BEGINNING_MS, Twin, twin
 from tests.servers.catalogue import SERVERS
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
@@ -38,6 +40,27 @@ async def test_the_same_requests_to_the_same_database_get_the_same_answers(tmp_p
     verbs = {route.path for route in all_routes(Edge().api) if route.tag in ("timers", "jobs", "fetches", "namespaces")}
     seldom = {"/v1/jobs/rerun"}  # only what has failed is run again: mostly that is refused
     assert verbs - report.paths.keys() <= seldom, "these were never carried out"
+
+
+async def test_a_timer_that_comes_due_while_its_shard_is_being_read_is_waited_for(tmp_path: Path) -> None:
+    async with receivers() as (hosts, _), twin("one", f"sqlite:///{tmp_path}/one.db", hosts.good) as one:
+        engine = one._instance.engine
+        assert engine is not None
+        shards = list(engine._agenda.shards.values())
+        for shard in shards:
+            shard.reading = True
+
+        async def end_reading() -> None:
+            await asyncio.sleep(0.05)
+            for shard in shards:
+                shard.reading = False
+
+        body = {"timerId": "tea", "callbackUrl": f"{hosts.good}/ok", "executeAt": BEGINNING_MS}
+        ended = asyncio.create_task(end_reading())
+        status, _ = await one.ask(Request("/v1/timers/create", json.dumps(body).encode()))
+        await ended
+        assert status == 200
+        assert (await one.ask(Request("/v1/timers/get", b'{"timerId": "tea"}')))[0] == 404, "it was called, and is over"
 
 
 async def test_an_answer_that_differs_is_found_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -38,7 +39,10 @@ _LEASE_SECONDS: Final = 10_000_000.0
 
 
 class StandingClock:
-    """Stands still until it is moved, so that whatever is done takes no time."""
+    """Stands still until it is moved, so that whatever is done takes no time.
+
+    Only seconds pass: what the engine tries again soon, such as a shard that was just being read, waits for them.
+    """
 
     def __init__(self) -> None:
         self.now = BEGINNING_MS
@@ -47,7 +51,7 @@ class StandingClock:
         return self.now
 
     def monotonic(self) -> float:
-        return self.now / 1000
+        return self.now / 1000 + time.monotonic()
 
     async def time(self) -> int:
         """As a store answers."""
